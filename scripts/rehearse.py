@@ -163,7 +163,7 @@ def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
         if not folder.is_dir():
             yield f"{model} has no results"
             continue
-        model_results = results.read(folder)
+        model_results = results.read_results(folder)
         for record in model_results.manifest["absent"]:
             yield f"{model}: {record['name']} is absent: {record['reason']}"
         for name in studied - {

@@ -85,17 +85,17 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     assert "chosen (2 heads)" in printed
     assert "random:layers" in printed
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
-    first_results = results.read(study / "results" / "my_clip")
+    first_results = results.read_results(study / "results" / "my_clip")
     assert set(first_results.table("pruning")["dataset"]) == {"pets"}
     assert set(first_results.table("bias")["dataset"]) == {"faces"}
-    assert len(results.read(study / "judged" / "my_clip").manifest["judges"]) == 2
+    assert len(results.read_results(study / "judged" / "my_clip").manifest["judges"]) == 2
     assert (study / "pruned" / "open_clip_model.safetensors").is_file()
 
     # A run's tables replace those of an earlier one.
     again = f"{COMPUTE} --out results"
     assert command(f'{again} --dataset pets --ablate "L5.H1 L5.H2"') == 0
     assert "no longer has the earlier results of faces: name all" in capsys.readouterr().out
-    replaced = results.read(study / "results" / "my_clip")
+    replaced = results.read_results(study / "results" / "my_clip")
     assert [entry["name"] for entry in replaced.manifest["sets"]] == ["pets"]
     assert not len(replaced.table("bias"))
 

@@ -72,7 +72,7 @@ def label(evidence: Evidence) -> Scores:
     tree = labels.tree()
 
     def about_people(concept: str | None) -> bool:
-        return concept is not None and tree.is_under(tree.find(concept) or concept, PEOPLE)
+        return concept is not None and tree.is_under(tree.find_concept(concept) or concept, PEOPLE)
 
     return {
         head: about_people(score.label)

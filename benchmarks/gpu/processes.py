@@ -49,7 +49,7 @@ def two(bench: Bench) -> Measured:
     """The largest difference of a figure; tables that differ in more than figures fail."""
     from ccs import results
 
-    ours, theirs = (results.read(_run(bench, processes)) for processes in (2, 1))
+    ours, theirs = (results.read_results(_run(bench, processes)) for processes in (2, 1))
     measured, worst = ours.manifest["measured"], 0.0
     if measured["processes"] != 2 or not measured["device"].startswith(bench.device.type):
         raise RuntimeError(f"It ran in {measured['processes']} processes on {measured['device']}.")

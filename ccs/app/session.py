@@ -106,7 +106,7 @@ class App:
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
         if model not in self._records:
-            self._records[model] = ModelRecords.read(model, self.collection.models.get(model))
+            self._records[model] = ModelRecords.from_results(model, self.collection.models.get(model))
         return self._records[model]
 
     def shown_records(self, state: State) -> ModelRecords:

@@ -58,7 +58,7 @@ class Cache:
                 "the judges then answer again."
             ) from None
 
-    def get(self, key: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    def find_answer(self, key: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """Look an answer up.
 
         Args:
@@ -134,14 +134,14 @@ class Caller:
         self.settings = settings
         self.spending = spending
 
-    def describe(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return the model's entry for a manifest, without key and URL."""
         identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
         replaced = self.provider.spec.instead_of
         instead = {"instead_of": replaced} if replaced else {}
         return {"name": self.name, "stand_in": False} | identity | instead
 
-    def estimate(self, requests: Sequence[Request]) -> CostEstimate:
+    def estimate_cost(self, requests: Sequence[Request]) -> CostEstimate:
         """Estimate the cost of all requests, whatever is cached; neither key nor network is needed."""
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
         known = math.nan if self.cost is None else 0.0
@@ -159,7 +159,7 @@ class Caller:
         """
         with Cache.open(self.settings.cache) as cache:
             *counts, dollars = cache.totals({self.provider.cache_key(request) for request in requests})
-        estimated = self.estimate(requests).dollars
+        estimated = self.estimate_cost(requests).dollars
         return {
             "judge": self.name,
             **dict(
@@ -285,7 +285,9 @@ async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path:
         try:
             async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
                 for caller, pairs in zip(callers, keyed, strict=True):
-                    missing = {key: request for key, request in pairs if not cache.get(key, request.schema)}
+                    missing = {
+                        key: request for key, request in pairs if not cache.find_answer(key, request.schema)
+                    }
                     if missing:
                         require("judges", "tenacity")
                         caller.provider.open()
@@ -300,7 +302,7 @@ async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         return [
-            [cache.get(key, request.schema) or tasks[key].result() for key, request in pairs]
+            [cache.find_answer(key, request.schema) or tasks[key].result() for key, request in pairs]
             for pairs, tasks in zip(keyed, causes, strict=True)
         ]
 

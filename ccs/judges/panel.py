@@ -102,9 +102,9 @@ class Panel:
 
         return [[judged(name, question) for name in self.names] for question in questions]
 
-    def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
+    def estimate_cost(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
         """Estimate the cost of `judge` for each model; neither keys nor network are needed."""
-        return tuple(caller.estimate(_requests(questions)) for caller in self.callers.values())
+        return tuple(caller.estimate_cost(_requests(questions)) for caller in self.callers.values())
 
     def spent(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """Return what each model's answers have cost, as in `Caller.spent`."""
@@ -115,10 +115,10 @@ class Panel:
         for caller in self.callers.values():
             caller.provider.open()
 
-    def describe(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return the judges, the prompt's digest, and whether `tags` is one of them, for a manifest."""
         judges = [
-            self.callers[name].describe() if name in self.callers else {"name": name, "stand_in": True}
+            self.callers[name].manifest_entry() if name in self.callers else {"name": name, "stand_in": True}
             for name in self.names
         ]
         prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
@@ -144,7 +144,7 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
         question: The question.
     """
     tree = labels.tree()
-    label = tree.find(question.label) or question.label
+    label = tree.find_concept(question.label) or question.label
     if label not in tree.concepts and label not in pool.concepts:
         return unscored(TAGS, question, f"no text is tagged with the label {question.label!r}")
     judgments = []
@@ -208,9 +208,9 @@ class Labeler:
                 labeled[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
         return labeled
 
-    def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
+    def estimate_cost(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
         """Estimate the cost of `label`, whatever is cached; neither key nor network is needed."""
-        return self._caller.estimate(_label_requests(texts))
+        return self._caller.estimate_cost(_label_requests(texts))
 
     def spent(self, texts: Mapping[Head, Sequence[str]]) -> dict[str, Any]:
         """Return what the labels have cost, as in `Caller.spent`."""
@@ -220,11 +220,11 @@ class Labeler:
         """Raise InputError if the model's package or key is missing."""
         self._caller.provider.open()
 
-    def describe(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return the model and the prompt's digest, for a manifest; without key and URL."""
         worked = [[example.label, *example.texts] for example in examples()]
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
-        return self._caller.describe() | {"prompt": prompt}
+        return self._caller.manifest_entry() | {"prompt": prompt}
 
 
 def _label_requests(texts: Mapping[Head, Sequence[str]]) -> list[Request]:

@@ -236,6 +236,6 @@ class CostEstimate:
         dollars, at_most = (sum(getattr(part, field) for part in parts) for field in ("dollars", "at_most"))
         return cls(name, requests, dollars, at_most)
 
-    def times(self, n: int) -> CostEstimate:
+    def repeated(self, n: int) -> CostEstimate:
         """Return the cost of n times as many requests."""
         return CostEstimate(self.judge, n * self.requests, n * self.dollars, n * self.at_most)

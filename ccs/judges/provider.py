@@ -124,7 +124,7 @@ class Provider:
         # httpx2 follows no redirect, which would send the key to another host.
         http_client = httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]})
         self._client = getattr(self._sdk, self.client)(
-            api_key=self.key(),
+            api_key=self.api_key(),
             base_url=self.spec.base_url or (GOOGLE if self.spec.provider == "google" else None),
             timeout=timeout,
             max_retries=0,
@@ -132,7 +132,7 @@ class Provider:
             http_client=http_client,
         )
 
-    def key(self) -> str:
+    def api_key(self) -> str:
         """Return the API key from the environment. Raises InputError that names the variable."""
         variables = KEYS[self.spec.provider]
         for variable in variables:

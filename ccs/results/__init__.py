@@ -110,7 +110,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return schema.parse_manifest(text, name)
 
 
-def read(folder: Path) -> Results:
+def read_results(folder: Path) -> Results:
     """Read one model's results. Raises InputError if a table is missing, invalid, or changed."""
     manifest, tables = read_manifest(folder), {}
     for name, entry in manifest["tables"].items():
@@ -141,7 +141,7 @@ def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collecti
         all_notices.append(f"{source} holds {len(folders):,} models; the first {MAX_MODELS} are shown.")
     for path in folders[:MAX_MODELS]:
         try:
-            results = read(path)
+            results = read_results(path)
             models[results.model] = results
         except InputError as error:
             all_notices.append(str(error))

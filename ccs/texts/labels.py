@@ -38,7 +38,7 @@ def singular(word: str) -> str:
     return word
 
 
-def key(name: str) -> str:
+def spelling_key(name: str) -> str:
     """Return a key equal for all spellings: lower case, single spaces, singular, no outer punctuation."""
     words = name.casefold().replace("-", " ").replace("_", " ").split()
     text = " ".join(words).strip(" .,:;!?\"'`*()[]")
@@ -78,14 +78,14 @@ class ConceptTree:
         """
         return ancestor == self.root or ancestor in self.path(concept)
 
-    def find(self, name: str) -> str | None:
+    def find_concept(self, name: str) -> str | None:
         """Return the concept that a name or synonym means, in any case and number, or None."""
-        return self._names.get(key(name))
+        return self._names.get(spelling_key(name))
 
     @cached_property
     def _names(self) -> dict[str, str]:
         names = {concept: concept for concept in self.parents} | {**self.synonyms}
-        return {key(name): concept for name, concept in names.items()}
+        return {spelling_key(name): concept for name, concept in names.items()}
 
 
 @cache
@@ -114,9 +114,9 @@ def normalize(name: str) -> str:
     (ccs/texts/concepts.csv). Any other name is capitalized and put in the singular, so that its spellings
     agree too. InputError for an empty name.
     """
-    if (concept := tree().find(name)) is not None:
+    if (concept := tree().find_concept(name)) is not None:
         return concept
-    spelling = key(name)
+    spelling = spelling_key(name)
     if not spelling:
         raise InputError(f"{name!r} is not a name of a concept.")
     return spelling[0].upper() + spelling[1:]

@@ -71,7 +71,7 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
 
 def kept_search() -> Search:
     """The search for fairer sets by gender that is kept beside the tables that ship."""
-    weights = results.read(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
+    weights = results.read_results(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
     return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
 
 
@@ -93,7 +93,7 @@ def write_organisms(folder: Path) -> Path:
             tables["bias"] += bias
             tables["heads"] += heads
         write(folder, model, tables)
-    ours = results.read(folder / "organism").manifest["model"]["weights_hash"]
+    ours = results.read_results(folder / "organism").manifest["model"]["weights_hash"]
     searches.keep(folder, replace(kept_search(), weights_hash=ours))
     return folder
 

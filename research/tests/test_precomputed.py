@@ -17,7 +17,7 @@ def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name):
 
     Which of them describes a head depends on their order in the pool.
     """
-    model_results = results.read(results.PRECOMPUTED / name)
+    model_results = results.read_results(results.PRECOMPUTED / name)
     pool = load_pool(model_results.manifest["settings"]["texts"])
     vectors = ccs.load(name).embed_texts(pool.texts)
     row_of = {text: row for row, text in enumerate(pool.texts)}

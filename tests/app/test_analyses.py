@@ -52,7 +52,9 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
     assert request_for(count=30).key != request.key != request_for("hf://datasets/a/b").key
     shutil.unpack_archive(again.archive(request.key), tmp_path / "unpacked")
     assert (
-        results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(records.results.table("scores"))
+        results.read_results(tmp_path / "unpacked" / "tiny")
+        .table("scores")
+        .equals(records.results.table("scores"))
     )
 
 

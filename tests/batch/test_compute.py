@@ -38,7 +38,7 @@ def times(out):
 
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run):
-    read = results.read(small_run / "tiny")
+    read = results.read_results(small_run / "tiny")
     assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
     manifest = read.manifest
     assert manifest["images"]["count"] == 60
@@ -72,7 +72,12 @@ def accuracy_without(folder, model, off, name="world/letters"):
 
 def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_folder):
     model = ccs.load(str(tiny_folder))
-    rows = results.read(small_run / "tiny").table("pruning").query("metric == 'top1'").set_index("ablation")
+    rows = (
+        results.read_results(small_run / "tiny")
+        .table("pruning")
+        .query("metric == 'top1'")
+        .set_index("ablation")
+    )
     for plan in ("none", "random", "high"):
         row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
         expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
@@ -89,7 +94,7 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "1"]
     args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "1"]
     assert run([*args, "--layers", "1,4"]) == 0
-    run_tables = results.read(tmp_path / "tiny")
+    run_tables = results.read_results(tmp_path / "tiny")
     assert set(run_tables.table("scores")["layer"]) == {1, 4}
     high = run_tables.table("pruning").query("metric == 'top1' and ablation == 'high'").iloc[0]
     rows = run_tables.table("heads").set_index(["layer", "head"])
@@ -106,7 +111,7 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
 def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(tiny_folder, texts, tmp_path, capsys):
     assert compute.main([*arguments(tiny_folder, texts, tmp_path), "--texts", "NOTICE"]) == 0
     assert "CCS: not scored, no judge" in capsys.readouterr().out
-    read = results.read(tmp_path / "tiny")
+    read = results.read_results(tmp_path / "tiny")
     assert len(read.table("spans")) == 16 * 2
     assert read.table("scores")["ccs"].isna().all()
     assert read.manifest["chance_ccs"] == []
@@ -177,7 +182,7 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     answers = api.Api(app).measure_bias(["judge", "nurse"], attribute=crossed, ablate=heads)
     printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
     library = ccs.bias(model, faces, ["judge", "nurse"], attribute=crossed, ablate=heads).rows
-    table = results.read(tmp_path / "tiny").table("bias")
+    table = results.read_results(tmp_path / "tiny").table("bias")
     table = table[(table["attribute"] == crossed) & (table["ablation"] == "chosen")]
     table = table.set_index(["occupation", "metric"])
     for expected, answer, line in zip(library.to_dict("records"), answers, printed, strict=True):
@@ -239,8 +244,8 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
-    pruning_of_two = results.read(tmp_path / "both/organism").table("pruning")
-    alone = results.read(tmp_path / "alone/organism").table("pruning")
+    pruning_of_two = results.read_results(tmp_path / "both/organism").table("pruning")
+    alone = results.read_results(tmp_path / "alone/organism").table("pruning")
     ours = pruning_of_two[pruning_of_two["dataset"] == "one"].reset_index(drop=True)
     pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
     assert not list((tmp_path / "alone/.stages/organism").glob("embed*/*.safetensors"))  # nothing is kept

@@ -86,7 +86,7 @@ def killed_after(seconds, args, gently=False):
 
 @pytest.mark.timeout(300 + 30 * KILLS)
 def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
-    seconds = results.read(small_run / "tiny").manifest["measured"]["seconds"]
+    seconds = results.read_results(small_run / "tiny").manifest["measured"]["seconds"]
     lasts, rng, kills, trial = 1 + sum(seconds.values()), random.Random(1), 0, 0
     while kills < KILLS:
         out, trial = tmp_path / f"killed{trial}", trial + 1
@@ -121,7 +121,7 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, ti
         process.join(100)
         assert process.exitcode == 0
     same_tables(small_run / "tiny", out / "tiny")
-    assert results.read(out / "tiny").manifest["measured"]["processes"] == 2
+    assert results.read_results(out / "tiny").manifest["measured"]["processes"] == 2
 
 
 @pytest.mark.weekly

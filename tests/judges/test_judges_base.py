@@ -166,7 +166,7 @@ def test_the_papers_judges_are_asked_until_they_are_shut_down(today, models, ins
         models.split(),
         instead,
     )
-    described = Panel("paper").describe()["judges"]
+    described = Panel("paper").manifest_entry()["judges"]
     assert [judge.get("instead_of", "") for judge in described] == [
         judge.instead_of for judge in paper_panel()
     ]
@@ -240,8 +240,8 @@ def test_a_price_table_of_another_form_is_refused(tmp_path, text):
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():
     question = Question("L0.H0", "Colors", ("a red door",) * 5)
-    (known,) = Panel("openai:gpt-4o").estimate([question] * 2)  # equal questions are one request
-    (unknown,) = Panel("openai:unheard-of").estimate([question])
+    (known,) = Panel("openai:gpt-4o").estimate_cost([question] * 2)  # equal questions are one request
+    (unknown,) = Panel("openai:unheard-of").estimate_cost([question])
     spending = Spending("estimated")
     spending.expect([known])
     assert spending.limit == 1.0

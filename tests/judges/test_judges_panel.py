@@ -32,7 +32,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
         [[True, False], [True, True]],
         [[], []],
     ]
-    assert panel.describe()["stand_in"] is True
+    assert panel.manifest_entry()["stand_in"] is True
     assert Panel("tags", settings, tags=tags).judge(QUESTIONS[:1])[0][0][0].verdict
 
 

@@ -142,7 +142,13 @@ def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(server, settings, c
     panel = Panel(server.spec, settings)
     with pytest.raises(InputError) as error:
         panel.judge([replace(QUESTION, label="Doors")])
-    for text in (cause, str(error.value), repr(error.value.__cause__), caplog.text, repr(panel.describe())):
+    for text in (
+        cause,
+        str(error.value),
+        repr(error.value.__cause__),
+        caplog.text,
+        repr(panel.manifest_entry()),
+    ):
         assert KEY not in text
     assert error.value.__suppress_context__
     assert KEY.encode() not in settings.cache.read_bytes()

@@ -11,7 +11,7 @@ from ccs.batch.compute.stages import start
 from ccs.model.encoder import ImageEncoder
 from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.loading.sources import usable_device
-from ccs.results import read
+from ccs.results import read_results
 from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables
 from tests.support.encoders import TOLERANCE, pixels
@@ -96,7 +96,7 @@ def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allow
 def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
     assert run(arguments(tiny_folder, texts, tmp_path, "--workers", "0", "--device", cuda)) == 0
     same_tables(small_run / "tiny", tmp_path / "tiny", but=["heads"])
-    assert read(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
+    assert read_results(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
 def test_one_setting_chooses_the_device(monkeypatch):

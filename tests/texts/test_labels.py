@@ -44,7 +44,7 @@ def test_cover_against_every_concept_tried(tagged, random):
 def test_names_of_concepts_have_one_spelling():
     names = {"color": "Colors", "  COLOURS. ": "Colors", "body-parts": "Body parts", "wildlife": "Animals"}
     names |= {"'Dishes'": "Dishes", "spaceships": None, "": None}
-    assert {name: TREE.find(name) for name in names} == names
+    assert {name: TREE.find_concept(name) for name in names} == names
     assert labels.normalize("varied") == labels.normalize("Variety") == "Diversity"
     assert labels.normalize("dog  breeds.") == labels.normalize("Dog breed") == "Dog breed"
     with pytest.raises(InputError, match="not a name of a concept"):

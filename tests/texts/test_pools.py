@@ -29,7 +29,7 @@ def test_photographs_cover_the_labels_of_the_study():
     labels_of_paper = {label for level in levels for label in level.values()}
     assert len(labels_of_paper) == 56
     for label in labels_of_paper:
-        concept = tree.find(label)
+        concept = tree.find_concept(label)
         under = sum(n for tag, n in tags.items() if tree.is_under(tag, concept))
         assert under >= 24, (label, concept, under)
 

@@ -160,8 +160,8 @@ class Analyses:
 
 
 def _read(folder: Path) -> ModelRecords:
-    tables = results.read(folder)
-    return ModelRecords.read(tables.model, tables)
+    tables = results.read_results(folder)
+    return ModelRecords.from_results(tables.model, tables)
 
 
 def _clear(out: Path) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 import ccs
 from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
-from ccs.app.services.uploads import InputImage, data_url, read
+from ccs.app.services.uploads import InputImage, data_url, read_upload
 from ccs.app.state import parse_int
 from ccs.data import synthetic
 from ccs.errors import InputError
@@ -97,7 +97,7 @@ def load_example(example: str, model: str = "") -> Example:
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
         photographs = tuple(
-            replace(read(folder / f"{file}.jpg"), name=content, origin="photograph of")
+            replace(read_upload(folder / f"{file}.jpg"), name=content, origin="photograph of")
             for file, content in _PICTURED.items()
         )
         classes = _LEARNED if model == PHOTO else (*_PICTURED.values(), *_OTHERS)

@@ -48,7 +48,7 @@ class InputImage:
         return data_url(self.pixels, THUMB)
 
 
-def read(path: Path) -> InputImage:
+def read_upload(path: Path) -> InputImage:
     """Read an image file of this program."""
     return InputImage(path.name, Image.frombytes("RGB", *small(path.read_bytes())))
 

@@ -56,10 +56,10 @@ def estimate_costs(settings: Settings, heads: int) -> list[CostEstimate]:
     pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)
     texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
-    one_head = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
+    one_head = [] if labeler is None else [labeler.estimate_cost({Head(0, 0): texts[: settings.k]})]
     parts = filter(None, (texts[: settings.k], texts[settings.k :]))
-    one_head += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
-    return [estimate.times(heads) for estimate in one_head]
+    one_head += panel.estimate_cost([Question("L0.H0", "Backgrounds", part) for part in parts])
+    return [estimate.repeated(heads) for estimate in one_head]
 
 
 def judges_of(
@@ -125,8 +125,8 @@ class Judging:
         self.normal: dict[Head, str | None] = {}
         self.labeler: Row = {"name": TAGS, "stand_in": True}
         if self.llm_labeler is not None:
-            self.labeler = self.llm_labeler.describe()
-        self.judges: list[Row] = list(self.panel.describe()["judges"])
+            self.labeler = self.llm_labeler.manifest_entry()
+        self.judges: list[Row] = list(self.panel.manifest_entry()["judges"])
         parents = labels.tree().parents
         self._tags = {"concepts": digest([list(parents), list(parents.values())]), "tags": pool.fingerprint}
 
@@ -158,7 +158,7 @@ class Judging:
             labeled = {head: Labeled(scored.label, scored.label) for head, scored in scores}
         else:
             texts = {head: [span.text for span in head_spans] for head, head_spans in spans.items()}
-            self.panel.spending.expect([self.llm_labeler.estimate(texts)])
+            self.panel.spending.expect([self.llm_labeler.estimate_cost(texts)])
             labeled = self.llm_labeler.label(texts)
             spent = [{"role": "labeler"} | self.llm_labeler.spent(texts)]
         rows = [
@@ -184,14 +184,14 @@ class Judging:
                 parts = ((0, texts[:k]), (k, texts[k:]))
                 items += [(head, first, Question(str(head), label, part)) for first, part in parts if part]
         questions = [[question.head_key, question.label, list(question.texts)] for *_, question in items]
-        inputs = {"questions": digest(questions), "judges": self.panel.describe(), **self._tags}
+        inputs = {"questions": digest(questions), "judges": self.panel.manifest_entry(), **self._tags}
         by_llm = any(not judge["stand_in"] for judge in self.judges)
         return self._answers("judgments", inputs, lambda: self._judge(items), by_llm)
 
     def _judge(self, items: Sequence[tuple[Head, int, Question]]) -> Row:
         """Ask the judges; items: head, rank of the question's first text, and question."""
         questions = [question for *_, question in items]
-        self.panel.spending.expect(self.panel.estimate(questions))
+        self.panel.spending.expect(self.panel.estimate_cost(questions))
         rows = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
             | asdict(judgment)

@@ -120,7 +120,7 @@ def peak_memory() -> int:
 
 def summarize(run: Run) -> str:
     """Return a summary of a run for a person to read."""
-    tables, k = results.read(run.folder), run.settings.k
+    tables, k = results.read_results(run.folder), run.settings.k
     heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
     by_ccs = Counter(row["ccs"] for row in heads)
     sections = [
