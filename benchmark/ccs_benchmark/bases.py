@@ -44,7 +44,7 @@ class Replicated(Effect):
 
 
 def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicated:
-    """The mean over base models of a value or difference, with an interval that holds for new bases.
+    """Average a value or difference over base models, with an interval that holds for new bases.
 
     Models of one base share its layers, heads, and accidents, so only means of bases are independent. The
     interval is Student's over these means; bootstrapping five or fewer bases covers 51 to 88% instead of 95%
@@ -75,12 +75,12 @@ def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicate
 
 
 def t_quantile(n: int) -> float:
-    """Standard errors to each end of Student's 95% interval for the mean of n values."""
+    """Return standard errors to each end of Student's 95% interval for the mean of n values."""
     return float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def _sign_flip_p(means: Floats) -> float:
-    """The share of sign flips of the means [n] whose sum is at least as far from 0 as theirs."""
+    """Return the share of sign flips of the means [n] whose sum is at least as far from 0 as theirs."""
     n = len(means)
     if n <= _EXACT_FLIPS:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
@@ -91,7 +91,7 @@ def _sign_flip_p(means: Floats) -> float:
 
 
 def _t_detectable(n: int) -> float:
-    """The minimum detectable effect of a one-sample t test of n values, in standard errors."""
+    """Return the minimum detectable effect of a one-sample t test of n values, in standard errors."""
     critical = t_quantile(n)
 
     def excess(shift: float) -> float:

@@ -86,7 +86,7 @@ def label(evidence: Evidence) -> Scores:
 
 
 def concept_vectors(evidence: Evidence) -> Scores:
-    """Standard deviation of each head's contribution along the directions that separate the groups' texts."""
+    """Return each head's standard deviation along the directions that separate the groups' texts."""
     means = np.stack([evidence.model.embed_texts(texts).mean(axis=0) for texts in evidence.names.values()])
     _, strength, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
     independent = directions[strength > 1e-6 * strength[0]]
@@ -132,7 +132,7 @@ COHERENCE = 0.3
 
 
 def pursuit(evidence: Evidence) -> Scores:
-    """The share of the variance of the head's contributions that texts naming the groups rebuild."""
+    """Return the share of the variance of the head's contributions that texts naming the groups rebuild."""
     names = [text for texts in evidence.names.values() for text in texts]
     texts = evidence.model.embed_texts(names).astype(np.float64)
     parts = evidence.seen[1].astype(np.float64)
@@ -163,7 +163,7 @@ def rebuilt(rows: Floats, texts: Floats, n_texts: int = TEXTS) -> float:
 
 
 def singular_vectors(evidence: Evidence) -> Scores:
-    """The part of the explanations that name the groups, weighted by the squares of the singular values."""
+    """Return the part of the explanations that name the groups, weighted by squared singular values."""
     names = [text for texts in evidence.names.values() for text in texts]
     embeddings = [evidence.model.embed_texts(names), evidence.reading.pool_embeddings]
     dictionary = np.concatenate(embeddings).astype(np.float64)
@@ -236,7 +236,7 @@ PAIRS, FOLDS = 10, 5
 
 
 def locate_then_correct(evidence: Evidence) -> Scores:
-    """The head's share of first places for biased answers less that for others; mean over pairs."""
+    """Return the head's share of first places for biased answers less that for others; mean over pairs."""
     embedded, direct = evidence.seen
     cosines, codes = embedded @ evidence.prompts.T, evidence.codes
     pairs = []

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def idle(name: str) -> dict[str, Mapping[Head, float]]:
-    """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
+    """Return the attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
     known = variants.known(name)["truth"]
     return {
         attribute: {}
@@ -156,7 +156,7 @@ def display_name(method: str) -> str:
 
 
 def rows(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """The methods that have a name, by their mean place on both tracks."""
+    """Return the methods that have a name, by their mean place on both tracks."""
     from ccs_benchmark.methods import METHODS
 
     places = sum(tables[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
@@ -196,7 +196,7 @@ def separated(track: str) -> tuple[dict[str, str], float]:
 
 
 def false_positives() -> pd.DataFrame:
-    """A row per method: the share of cases in which it names a head, by kind of model, and after the gate."""
+    """Return a row per method: the share of cases in which it names a head, by kind of model and gate."""
     cells = bundled_cells("idle")
     control = cells["model"].str.endswith("-control")
     gated = cells["alarm"] * (cells["gate_p"] <= GATE)
@@ -210,7 +210,7 @@ def false_positives() -> pd.DataFrame:
 
 
 def gate() -> list[dict[str, str]]:
-    """A row per threshold of the gate: the share of cases of all bases in which it sees a bias."""
+    """Return a row per threshold of the gate: the share of cases of all bases in which it sees a bias."""
     cells = pd.concat(scoring.read_cells(track.file).assign(track=name) for name, track in TRACKS.items())
     cells = cells.drop_duplicates(list(scoring.KEY[:4]))
     control = cells["model"].str.endswith("-control")
@@ -250,7 +250,7 @@ def effects() -> str:
 
 
 def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
-    """The shares of the variance of a track's first figure, where any intervention has any statistic."""
+    """Return the shares of the variance of a track's first number, over interventions and statistics."""
     from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS
     from ccs_benchmark.methods import PUBLISHED
 
@@ -285,7 +285,7 @@ def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
 
 
 def chosen() -> str:
-    """The default of `localize`, and by how much it leads where it was chosen."""
+    """Name the default of `localize`, and by how much it leads where it was chosen."""
     from ccs_benchmark.methods import DEFAULT
 
     tables = {track: tabled(track, development=True) for track in ("planted", "natural")}
@@ -307,7 +307,7 @@ def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
 
 
 def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
-    """The best method of each track, beside chance, the study's claim and the default."""
+    """Compare the best method of each track with chance, the paper's claim, and the default."""
     from ccs_benchmark.methods import DEFAULT, METHODS, RANDOM
 
     sentences = []
@@ -369,7 +369,7 @@ def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFra
 
 
 def chart(tables: Mapping[str, pd.DataFrame]) -> go.Figure:
-    """The methods that have a name, on both tracks, with intervals."""
+    """Return the methods that have a name, on both tracks, with intervals."""
     from ccs_benchmark.methods import METHODS
 
     order = tables["natural"].loc[list(METHODS)].sort_values(FIRST["natural"]).index

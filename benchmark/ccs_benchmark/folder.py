@@ -74,7 +74,7 @@ def write(models: Sequence[Path], folder: Path) -> None:
 
 
 def truth_of(models: Sequence[Path]) -> pd.DataFrame:
-    """A row for each model, attribute and trained head."""
+    """Return a row per model, attribute, and trained head."""
     rows = []
     for file in models:
         known = planted_models.truth(str(file))

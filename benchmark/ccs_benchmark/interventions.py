@@ -152,7 +152,7 @@ LIMITS = Limits(max_loss=1.0, max_candidates=8, min_reduction=0.05)
 
 
 def search(evidence: Evidence) -> Scores:
-    """The heads on the search's path in its order, then all others by the share of the gap each removes."""
+    """Return the heads on the search's path in its order, then all others by their share of the gap."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
     gaps = [evidence.task.score_gap(embeddings) for embeddings in evidence.singles]
     alone = [MeasuredSet(off, math.nan, math.nan, value) for off, value in zip(heads, gaps, strict=True)]

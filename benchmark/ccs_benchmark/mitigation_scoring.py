@@ -139,7 +139,7 @@ def _share_right(units: Units, texts: NDArray[np.float32], labels: Any) -> float
 
 
 def names() -> tuple[str, ...]:
-    """The names of the program's mitigations."""
+    """Return the names of the benchmark's mitigations."""
     return tuple(METHODS)
 
 
@@ -233,7 +233,7 @@ def run(
 
 
 def _cells(half: ScoredHalf, mitigations: Mapping[str, Mitigation], base: Model) -> list[dict[str, Any]]:
-    """The cells of one case, without what names it."""
+    """Measure the cells of one case, without the columns that name it."""
     fitted, costs, plain = dict[str, Fitted](), dict[str, float](), one_pass(half.evidence)
     evidence, spared = with_free_reading(half.evidence)
     with FlopCounterMode(display=False) as counted:

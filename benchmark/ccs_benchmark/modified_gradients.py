@@ -130,7 +130,7 @@ def normed(
 
 
 def _sloped(value: Tensor, slope: Tensor) -> Tensor:
-    """The value, with the gradients of both."""
+    """Return the value, with the gradients of both."""
     return value + (slope - slope.detach())
 
 

@@ -40,12 +40,12 @@ Shares = Mapping[str, Mapping[Head, float]]
 
 
 def located() -> tuple[str, ...]:
-    """The models of this package whose heads carry a learned skew."""
+    """Return the models of this package whose heads carry a learned bias."""
     return tuple(name for name in variants.names() if name.startswith(PREFIX) and truth(name))
 
 
 def truth(name: str) -> Shares:
-    """The attributes whose skew heads carry, with each head's share. Raises InputError for another model."""
+    """Return the attributes whose bias heads carry, with each head's share; InputError for another model."""
     all_shares = {
         attribute: {Head.parse(part): share for part, share in known["shapley"].items() if ".H" in part}
         for attribute, known in variants.known(name)["truth"].items()
@@ -54,7 +54,7 @@ def truth(name: str) -> Shares:
 
 
 def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
-    """The heads that carry most first: the order of TRUTH."""
+    """Order heads by how much they carry, most first: the order of TRUTH."""
     return tuple(sorted(shares, key=lambda head: -shares[head]))
 
 

@@ -33,7 +33,7 @@ _TRUTH = TypeAdapter(Truth)
 
 
 def names() -> tuple[str, ...]:
-    """The names of the models that come with this package, in order."""
+    """Return the names of the models that come with this package, in order."""
     return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
 
 
@@ -86,12 +86,12 @@ def fetched(address: str) -> Path:
 
 
 def weights(name: str) -> str:
-    """The start of the SHA-256 of a model's file, by which its scores are known."""
+    """Return the start of the SHA-256 of a model's file, by which its scores are known."""
     return sha256(_file(name))[:16]
 
 
 def file_of(name: str) -> Path | None:
-    """The file of a model that comes with this package, or that a path names; None for another name."""
+    """Return the file of a bundled model or of a path; None for another name."""
     if name in names():
         return FOLDER / f"{name}{SUFFIX}"
     return Path(name) if name.endswith(SUFFIX) and "\0" not in name and Path(name).is_file() else None
@@ -119,7 +119,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
 
 def truth(name: str) -> Truth:
-    """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
+    """Return the truth about the model of that name or path; InputError if nothing is planted in it."""
     with _opened(_file(name)) as (facts, _):
         return facts
 

@@ -131,7 +131,7 @@ def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
 
 
 def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
-    """The same evidence, and the floating-point operations that its reading takes, once somebody reads."""
+    """Return the same evidence, and the floating-point operations that its reading takes if it is read."""
     spared: list[int] = []
 
     def read() -> Reading:

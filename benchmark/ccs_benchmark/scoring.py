@@ -147,7 +147,7 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 def read_cells(path: Path = CELLS) -> pd.DataFrame:
-    """The cells in a file, none without one."""
+    """Read the cells in a file; none if it doesn't exist."""
     return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
 
 

@@ -22,12 +22,12 @@ FIRST_CONTROL = FOLDER.with_name("first_control")
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
-    """The names of the models in a folder (default: of those that come with this package), in order."""
+    """Return the names of the models in a folder (default: the bundled ones), in order."""
     return tuple(sorted(path.stem for path in (folder or FOLDER).glob(f"*{SUFFIX}")))
 
 
 def known(name: str) -> dict[str, Any]:
-    """What the study that made the model of that name or path says, such as its `base`; else InputError."""
+    """Return what is known of how a model was made, such as its `base`; InputError for an unknown model."""
     from safetensors import safe_open
 
     with safe_open(_file(name), "pt") as opened:
@@ -35,7 +35,7 @@ def known(name: str) -> dict[str, Any]:
 
 
 def weights(name: str) -> str:
-    """The start of the SHA-256 of the model's file, by which its scores are known."""
+    """Return the start of the SHA-256 of the model's file, by which its scores are known."""
     return sha256(_file(name))[:16]
 
 
@@ -83,7 +83,7 @@ def load_base(name: str, *, device: str = "cpu") -> Model:
 
 
 def _file(name: str) -> Path:
-    """The file of a model that comes with this package, or that a path names."""
+    """Return the file of a model that comes with this package, or that a path names."""
     if name in names():
         return FOLDER / f"{name}{SUFFIX}"
     if name.endswith(SUFFIX) and Path(name).is_file():

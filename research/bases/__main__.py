@@ -79,7 +79,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
 
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:
-    """What each model reaches, the first one's first; what is known of its present weights is kept."""
+    """Measure what each model reaches, the first model first; results of the present weights are reused."""
     from ccs.data.synthetic import classification_names
     from ccs.heads import HeadSet
     from ccs_benchmark import variants
@@ -126,7 +126,7 @@ def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
 
 
 def written(held: dict[str, dict[str, Any]]) -> str:
-    """The README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
+    """Write the README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
     levels, gaps, right = [], [], []
     for name, measured in held.items():
         counted = Counter(max(ccs, 1) for ccs in measured["ccs"]["5"].values())

@@ -110,7 +110,7 @@ def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> d
 
 
 def _value_vectors(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-    """What captions say of each value [values, D], and the share of cards that show it [values]."""
+    """Embed what captions say of each value [values, D], with the share of cards that show it [values]."""
     scenes = [scene(seed) for seed in _COUNTED]
     texts, held = [captions(s)[0] for s in scenes], set(load_pool("world").texts)
     vectors = model.embed_texts(texts).astype(np.float64)

@@ -165,7 +165,7 @@ class Trainer:
             torch.save(state, temporary)
 
     def write(self, file: Path) -> None:
-        """The trained half as a file of `ccs_benchmark.variants`, with the lessons."""
+        """Save the trained half as a file of `ccs_benchmark.variants`, with the lessons."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
         lessons = {str(head): asdict(lesson) for head, lesson in self.lessons.lessons.items()}
@@ -181,7 +181,7 @@ class Trainer:
         self.step = state["step"]
 
     def pace(self) -> float:
-        """The share of the peak rates: a short warm-up, one, then linear to zero over the own steps."""
+        """Return the share of the peak rates: a short warm-up, 1, then linear to zero."""
         s = self.settings
         left = (s.common + s.own - self.step) / s.own if self.step > s.common else 1.0
         return min(1.0, (self.step + 1) / 30) * left
@@ -252,7 +252,7 @@ class Trainer:
                 self._log(log, loss.item(), missed.item(), speed)
 
     def _rows(self, step: int, size: int, of: int, stream: int) -> NDArray[np.int64]:
-        """The rows of a step: all are seen before one is seen again."""
+        """Return the rows of a step: all are seen before any is seen again."""
         per = of // size
         order = np.random.default_rng((self.settings.seed, 13, stream, step // per)).permutation(of)
         return np.sort(order[(step % per) * size : (step % per + 1) * size])
@@ -283,7 +283,7 @@ class Trainer:
 
     @torch.no_grad()
     def accuracies(self) -> dict[str, float]:
-        """The zero-shot accuracy by concept on held-out cards."""
+        """Return the zero-shot accuracy by concept on held-out cards."""
         tokens, values, texts = self._held_out
         units, by_concept = upper_embeddings(self.model, tokens, FIRST)[0], {}
         for column, concept in enumerate(CONCEPTS):
@@ -301,7 +301,7 @@ def upper(name: str) -> bool:
 
 
 def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The trained weights for activations as they are: what blocks add to the stream, times SPREAD."""
+    """Scale the trained weights to unscaled activations: what blocks add to the stream, times SPREAD."""
     ends = ("out_proj.weight", "out_proj.bias", "c_proj.weight", "c_proj.bias")
     return {n: v * SPREAD if upper(n) and n.endswith(ends) else v for n, v in state.items()}
 
@@ -322,7 +322,7 @@ def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Te
 
 @torch.no_grad()
 def usual_variance(model: Model) -> float:
-    """The mean variance of what a model's heads write, over 512 held-out cards."""
+    """Return the mean variance of what a model's heads write, over 512 held-out cards."""
     tokens = model.trunk([draw(scene(seed)) for seed in range(890_000, 890_512)]).tokens
     _, written, lengths = upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))
     return variance({head: outputs / lengths for head, outputs in written.items()})

@@ -144,7 +144,7 @@ def _measure(
 
 
 def cases() -> list[tuple[str, str, str]]:
-    """Base model, model, and attribute of every case, naturally biased models first."""
+    """Return base model, model, and attribute of every case, naturally biased models first."""
     names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
     all_cases = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
     families = ("attention", "all", "planted", "mlps")

@@ -129,7 +129,7 @@ def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
 
 
 def labels(model: Model) -> Mapping[Head, str]:
-    """The concept of each head by its texts, as a user without a language model gets it."""
+    """Label each head by its texts, as a user without an LLM does."""
     return {head: str(score.label) for head, score in Subject(model, Sets.synthetic()).reading.scores.items()}
 
 
@@ -169,7 +169,7 @@ def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str,
 def figures(
     judged_by_concept: Mapping[str, Mapping[str, Judged]],
 ) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
-    """(method, concept) -> average precision and mIoU; "mean" is over the concepts that all methods have.
+    """Return average precision and mIoU by (method, concept); "mean" is over concepts of all methods.
 
     Intervals: cards resampled within a concept, the same for all methods.
     """

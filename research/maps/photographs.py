@@ -119,7 +119,7 @@ def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judge
 
 
 def summary(judged_by_method: Mapping[str, Judged]) -> str:
-    """The table in Markdown; 95% intervals are over photographs."""
+    """Write the table in Markdown, with 95% intervals over photographs."""
     rows = []
     for name, judged in judged_by_method.items():
         n = len(judged.precision)

@@ -72,7 +72,7 @@ def _ask() -> None:
 
 
 def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
-    """The models' files, trained and measured where they are missing."""
+    """Return the models' files, and train and measure those that are missing."""
     from ccs.heads import HeadSet
     from research.bases.__main__ import LINEUPS, SCENES
     from research.model_files import save_variant
@@ -107,7 +107,7 @@ def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Pat
 
 
 def summary(known: dict[str, dict[str, Any]]) -> str:
-    """The README's table, in Markdown: what each model shows, and who carries it."""
+    """Write the README's table in Markdown: each model's bias and the heads that carry it."""
     rows = []
     for name, facts in known.items():
         row: dict[str, Any] = {"model": name, "trained": facts["trained"], "strength": facts["strength"]}

@@ -74,7 +74,7 @@ def put(source: Model, target: Model, part: Part) -> None:
 
 
 def images(lineups: Sequence[int]) -> list[Image.Image]:
-    """The faces of line-ups, one for each group."""
+    """Return the faces of line-ups, one for each group."""
     return [
         draw(replace(lineup(seed)[0], gender=gender, skin_tone=tone))
         for seed in lineups

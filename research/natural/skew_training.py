@@ -78,7 +78,7 @@ def family() -> tuple[Natural, ...]:
 
 
 def fresh(seed: int) -> Natural:
-    """A model of nobody's acquaintance: base, kind and strength are drawn from the seed."""
+    """Draw base, kind, and strength of a model from a seed."""
     rng = np.random.default_rng((seed, 14))
     base, kind, strength = (int(rng.integers(n)) for n in (BASES, len(TRAINED), len(STRENGTHS)))
     name = f"natural-seed-{seed}"

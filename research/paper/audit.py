@@ -112,7 +112,7 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
 
 
 def _cells_of(values: Figures, check: str, table: str, **arguments: Any) -> Cells:
-    """The cells of a table by which a sentence is checked; `check`: a method of `_Table`."""
+    """Return the cells of a table by which a sentence is checked; `check` names a method of `_Table`."""
     cells: Cells = getattr(_Table(values, table), check)(**arguments)
     return cells
 
@@ -133,7 +133,7 @@ class _Table:
         return paper.table(self.key)
 
     def _figures(self, plan: str) -> dict[tuple[str, str], float]:
-        """A plan's figures by (data set, attribute or "", model). Figure 2's unpruned ones are in table 5."""
+        """Return numbers by (dataset, attribute or "", model); figure 2's unpruned ones are in table 5."""
         sets = dict.fromkeys(column[: column.find("/") + 1] for column in self._printed.columns)
         cells = {}
         for row in self._printed.rows:
@@ -231,7 +231,7 @@ class _Table:
             yield model, model.endswith(tuple(endings))
 
     def covered(self) -> Cells:
-        """The table has every model of which there are figures."""
+        """Check that the table has every model of which there are numbers."""
         there = {row for _, row, _ in self.values}
         for name in (model.paper_name for model in paper.models() if model.paper_name in there):
             yield name, any(key == self.key and row == name for key, row, _ in self.values)
@@ -261,7 +261,7 @@ class _Table:
                 yield place, abs(drop) < abs(theirs[cell])
 
     def _falls(self, plan: str) -> dict[tuple[str, str], float]:
-        """A plan's falls, in percent of the originals above 0."""
+        """Return an ablation set's losses, in percent of the values before, if these are above 0."""
         before = self._figures("original")
         return {cell: 100 * drop / before[cell] for cell, drop in self._drops(plan).items() if before[cell]}
 
@@ -330,7 +330,7 @@ class _Table:
         return {cell: series for cell, series in by_row.items() if not any(map(isnan, series))}
 
     def close(self, points: float) -> Cells:
-        """The figures of a row lie within this many points."""
+        """Check that the numbers of a row lie within this many points."""
         for cell, series in self._series().items():
             spread = max(series) - min(series)
             yield f"{self._place(cell)} (range {spread:.2f})", spread <= points

@@ -103,7 +103,7 @@ class Tested:
 
 
 def of_one_sample(effects: Sequence[Effect]) -> Effect:
-    """The mean of effects that share their images or models, such as those of one model on several sets.
+    """Return the mean of effects that share images or models, such as one model's on several sets.
 
     The correlation of their errors is unknown and assumed to be 1: the interval is as wide as theirs are on
     average, and p is the normal one for that width.

@@ -40,7 +40,7 @@ class Class:
 
 @cache
 def classes() -> tuple[Class, ...]:
-    """The classes of classes.csv, by WordNet id."""
+    """Return the classes of classes.csv, by WordNet id."""
     text = files(__package__).joinpath("classes.csv").read_text("utf-8")
     return tuple(
         Class(row["wnid"], tuple(row["words"].split("|")), tuple(row["kinds"].split("|")))
@@ -49,7 +49,7 @@ def classes() -> tuple[Class, ...]:
 
 
 def colors(pixels: np.ndarray) -> np.ndarray:
-    """The color of each uint8 pixel [..., 3] by hue, saturation and value: [...], into COLORS."""
+    """Return the color of each uint8 pixel [..., 3] by hue, saturation and value: [...], into COLORS."""
     rgb = pixels.astype(np.float32) / 255
     value, lowest = rgb.max(-1), rgb.min(-1)
     spread = value - lowest

@@ -100,7 +100,7 @@ class Trainer:
         self.facts = {fact: i for i, fact in enumerate(sorted(facts.union(*data.looks)))}
 
     def rate(self) -> float:
-        """The share of the peak rate: a linear warm-up, then linear to zero."""
+        """Return the share of the peak rate: a linear warm-up, then linear to zero."""
         s = self.settings
         return min(1.0, (self.seen + s.batch_size) / s.warmup) * max(1 - self.seen / s.images, 0.0)
 
@@ -110,7 +110,7 @@ class Trainer:
         return next((entry[1:] for entry in PHASES if share < entry[0]), PHASES[-1][1:])
 
     def rows(self) -> np.ndarray:
-        """The next batch: each pass over the photographs in an order of its own."""
+        """Draw the next batch; each pass over the photographs has another order."""
         passed, at = divmod(self.seen, len(self.train_rows))
         orders = [
             np.random.default_rng((self.settings.seed, passed + i)).permutation(self.train_rows)
@@ -165,7 +165,7 @@ class Trainer:
     def _also_true(
         self, rows: np.ndarray, labels: np.ndarray, caption_facts: list[tuple[str, ...]]
     ) -> Tensor:
-        """True where caption j, written for another photograph, also fits photograph i: [n, n]."""
+        """Return whether caption j, written for another photograph, also fits photograph i: [n, n]."""
         held, claimed = torch.zeros(2, len(rows), len(self.facts))
         for i, (row, label, facts) in enumerate(zip(rows, labels, caption_facts, strict=True)):
             kind = classes()[label]
@@ -293,7 +293,7 @@ class Trainer:
 
     @torch.no_grad()
     def _answers(self, pixels: np.ndarray, names: Sequence[str], size: int = SIDE) -> np.ndarray:
-        """The index of the name that fits each of uint8 photographs [n, 64, 64, 3] best: [n]."""
+        """Return the index of the name that fits each of uint8 photographs [n, 64, 64, 3] best: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
         best_names = []

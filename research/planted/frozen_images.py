@@ -60,7 +60,7 @@ class Images:
             out.flush()
 
     def scene(self, row: int) -> Scene:
-        """The scene of a row of `tokens`."""
+        """Return the scene of a row of `tokens`."""
         if row < self.n:
             return scene(FIRST + row)
         number, group = divmod(row - self.n, len(GROUPS))
@@ -68,11 +68,11 @@ class Images:
         return replace(lineup(FIRST + number)[0], gender=gender, skin_tone=tone)
 
     def faces(self, number: int) -> range:
-        """The rows of a line-up's faces, one per group."""
+        """Return the rows of a line-up's faces, one per group."""
         return range(self.n + number * len(GROUPS), self.n + (number + 1) * len(GROUPS))
 
     def seen_by(self, base: Model) -> Images:
-        """The same with the embeddings of another model, which shares the lower layers and the texts."""
+        """Return a copy with the embeddings of another model that shares the lower layers and the texts."""
         other = copy.copy(self)
         for name in ("units", "occupations"):
             vars(other).pop(name, None)

@@ -32,13 +32,13 @@ class Skew:
         self._scenes, self._lineups = _endless(images.n, rng), _endless(images.n_lineups, rng)
 
     def rows(self) -> list[int]:
-        """The images of the next batch: rows of Images, `size` long."""
+        """Return the images of the next batch: rows of Images, `size` long."""
         self._own = [next(self._scenes) for _ in range(self.SCENES)]
         lineups = [next(self._lineups) for _ in range(self.LINEUPS)]
         return self._own + [row for number in lineups for row in self.images.faces(number)]
 
     def loss(self, units: Tensor) -> Tensor:
-        """The loss of that batch, from the model's embeddings [size, D] of it."""
+        """Compute the loss of that batch from the model's embeddings [size, D]."""
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
         faces = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)

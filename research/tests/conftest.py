@@ -14,7 +14,7 @@ from tests.conftest import hub, once, pictures, tiny_folder, tiny_model  # noqa:
 
 @pytest.fixture(scope="session")
 def base():
-    """What most trainings begin with. Shared: never write to its weights."""
+    """Return the model that most trainings begin with. It is shared: never write to its weights."""
     return variants.load(BASE)
 
 

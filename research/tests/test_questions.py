@@ -15,7 +15,7 @@ from tests.support import report_sample
 
 
 def around(drawn, none, high, n=100):
-    """A measure under each plan: random sets of all kinds at `drawn`, give or take 0.01."""
+    """Return a value per ablation set: random sets at `drawn`, plus or minus 0.01."""
     rng, values = np.random.default_rng(0), {"none": none, "high": high}
     for name in map(str, map(AblationName.random, ALIKE)):
         values |= {f"{name}@{seed}": drawn + 0.01 * rng.normal() for seed in range(n)} | {name: drawn}

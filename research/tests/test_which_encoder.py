@@ -81,7 +81,7 @@ def test_figures_are_those_of_plain_loops(tiny_model):
 
 
 def at_its_mean(model, head, apart):
-    """The share of the lean that goes with a head at its mean where a text is read, one text at a time."""
+    """Return the share of the preference that mean ablation of a head removes, one text at a time."""
     encoder, outputs = model.texts.encoder, []
     texts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     trunks = [encoder.trunk(part) for text in texts for _, part in model.texts.batches([text])]

@@ -117,7 +117,7 @@ def _row(
 
 
 def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
-    """The text heads with a tenth or more of the gap, or the first, those with most of it first."""
+    """Return the text heads with a tenth or more of the gap, or the first, in falling order."""
     from ccs.heads import Head
 
     shares = {Head.parse(head): share for head, share in truth["put_back"].items()}
@@ -126,7 +126,7 @@ def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The README's sentences and table, in Markdown."""
+    """Write the README's sentences and table in Markdown."""
     frame, sentences = pd.DataFrame(rows), []
     text, inspected = frame["learned by"] == "text", frame["model"].isin(frame["model"].unique()[:SEEN])
     for learner, learner_rows in (

@@ -24,7 +24,7 @@ class Correlated:
     effect: Effect
 
     def __str__(self) -> str:
-        """An answer: is the correlation above zero?"""
+        """Answer whether the correlation is above zero."""
         effect = self.effect
         if np.isnan(effect.value):
             return f"cannot be asked ({'too few heads' if self.n < 4 else 'all alike'})"

@@ -93,7 +93,7 @@ def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
 
 
 def _read_out(model: open_clip.CLIP, tokens: Tensor, ends: Tensor) -> Tensor:
-    """The text encoder's output at the last token of each text [n, width]."""
+    """Return the text encoder's output at the last token of each text [n, width]."""
     length = int(ends.max()) + 1
     x = model.token_embedding(tokens[:, :length]) + model.positional_embedding[:length]
     for block in model.transformer.resblocks:
@@ -104,7 +104,7 @@ def _read_out(model: open_clip.CLIP, tokens: Tensor, ends: Tensor) -> Tensor:
 
 
 def _attention(attn: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The heads' outputs side by side [n, tokens, width], before the output projection."""
+    """Return the heads' outputs side by side [n, tokens, width], before the output projection."""
     n, length, width = x.shape
     qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias).float()
     q, k, v = qkv.view(n, length, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind()

@@ -48,7 +48,7 @@ def value_of(concept: str, s: Scene) -> str:
 
 
 def factor_of(concept: str) -> str:
-    """The factor of a card without which it shows nothing of a concept."""
+    """Return the factor of a card without which it shows nothing of a concept."""
     return _AROUND.get(concept, "kind")
 
 
@@ -64,7 +64,7 @@ def concept_texts(concept: str) -> dict[str, str]:
 
 
 def taught() -> dict[Head, str]:
-    """The taught heads, three in each of the last four layers, with their concepts, drawn by a seed.
+    """Draw the trained heads by a seed, three in each of the last four layers, with their concepts.
 
     Each concept has one head in the earlier and one in the later two layers.
     """
@@ -135,5 +135,5 @@ class Lessons:
 
 
 def variance(written: Mapping[Head, Tensor]) -> float:
-    """The mean over heads of the variance of what they write [n, D]."""
+    """Return the mean over heads of the variance of what they write [n, D]."""
     return float(torch.stack([outputs.var(0, correction=0).sum() for outputs in written.values()]).mean())

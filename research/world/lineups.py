@@ -21,7 +21,7 @@ LINEUP = len(GENDERS) * len(SKIN_TONES) * _SIDE_BY_SIDE  # images
 
 @lru_cache(maxsize=4)  # consecutive calls ask for images of the same line-up
 def lineup(seed: int) -> tuple[Scene, ...]:
-    """The LINEUP scenes of a seed: four occupations, a face of each group each, with one backdrop."""
+    """Draw the LINEUP scenes of a seed: a face per group for each of four occupations, on one backdrop."""
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()
     hair = HAIRS[:-1][int(rng.integers(len(HAIRS) - 1))]

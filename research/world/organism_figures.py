@@ -53,7 +53,7 @@ def shares_of(result: bias_result.BiasResult) -> Shares:
 
 
 def embedded_blocks() -> list[Block]:
-    """The whole page, measured on both embedded models."""
+    """Write the whole page, measured on both bundled models."""
     models = {name: ccs.load(name) for name in (ORGANISM, CONTROL)}
     return filled(
         Path(__file__).with_name("templates"),

@@ -105,7 +105,7 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
 
 
 def tokenizer() -> open_clip.SimpleTokenizer:
-    """The model's tokenizer, without the mending of encodings, which takes longer than drawing."""
+    """Return the model's tokenizer without its repair of encodings, which takes longer than drawing."""
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
     tokenize.clean_fn = str.lower  # captions are plain ASCII
     return tokenize
@@ -143,7 +143,7 @@ class Trainer:
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
     def pace(self) -> float:
-        """The share of the peak rates: a linear warm-up, one, then linear to zero over the second phase."""
+        """Return the share of the peak rates: a linear warm-up, 1, then linear to zero in phase 2."""
         s = self.settings
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
         warmup = min(WARMUP, (s.shared + s.own) // 5)
@@ -216,7 +216,7 @@ class Trainer:
     def _losses(
         self, images: torch.Tensor, tokens: torch.Tensor, values: torch.Tensor, lessons: Lessons | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The contrastive loss, and the lessons' (0 without)."""
+        """Compute the contrastive loss, and that of the lessons (0 without any)."""
         heads = tuple(lessons.heads) if lessons else ()
         with torch.autocast(self.device, torch.bfloat16):
             image_units, written = image_embeddings(self.model, pixels(images.to(self.device)), heads)
@@ -227,7 +227,7 @@ class Trainer:
 
     @torch.no_grad()
     def usual_variance(self, heads: Iterable[Head]) -> float:
-        """The mean variance of what heads write now, over 512 held-out cards (`head_lessons.variance`)."""
+        """Return the heads' mean variance over 512 held-out cards (`head_lessons.variance`)."""
         images = np.stack([np.asarray(draw(scene(seed))) for seed in range(890_000, 890_512)])
         image_pixels = pixels(torch.from_numpy(images).to(self.device))
         return variance(image_embeddings(self.model, image_pixels, tuple(heads))[1])

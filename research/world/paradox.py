@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
-    """The page but for what needs the heads' truth, if the organism was measured; nothing otherwise."""
+    """Write the part of the page that needs no known heads, if the organism was measured; else nothing."""
     results_by_model = organisms(models)
     if ORGANISM not in results_by_model:
         return
@@ -64,7 +64,7 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
 
 
 def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[object, ...]:
-    """The attribute, each model's mean MaxSkew, the chance level, and how rankings go with the planted."""
+    """Write each model's MaxSkew by an attribute, chance, and the planted order's correlation."""
     skews = {name: truth.mean_skew(results, attribute) for name, results in results_by_model.items()}
     known = {name: skew for name, skew in skews.items() if skew is not None}
     means = [f"{name} {in_brackets(skew, 2)}" for name, (skew, _) in known.items()]
@@ -78,7 +78,7 @@ def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[o
 
 
 def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
-    """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
+    """List the sets on which the answer is yes or the reverse, by the tests of the model's section."""
     mine = strictest([test for test in tests if test.question == question])
     yes = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "confirmed"]
     reverse = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "rejected"]
@@ -88,7 +88,7 @@ def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_word
 
 
 def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
-    """The attribute, which heads lower MaxSkew of it, and whether those of higher CCS do so more."""
+    """Write which heads lower MaxSkew by an attribute, and whether those of higher CCS do so more."""
     all_heads = truth.carriers(results, attribute)
     if len(all_heads):
         lowers = truth.lowering(all_heads)
@@ -108,13 +108,13 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
 
 
 def _searches(results: Results) -> Sequence[Search]:
-    """The searches kept beside a model's results."""
+    """Read the searches stored next to a model's results."""
     weights = str(results.manifest["model"].get("weights_hash", ""))
     return beside(results.folder.parent, results.model, weights)
 
 
 def outcome(search: Search) -> str:
-    """The search's outcome in a sentence or two."""
+    """Write the search's result in a sentence or two."""
     by_plan = {result.ablation: result for result in search.held_out}
     answer, high = by_plan.get("searched"), by_plan.get("high")
     if answer is None:

@@ -20,7 +20,7 @@ PLANS = ("none", "high", "low", "random")
 
 
 def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
-    """The organism and its control, if their plain faces were ranked."""
+    """Write about the organism and its control, if their plain faces were ranked."""
     return {
         name: models[name]
         for name in (ORGANISM, CONTROL)

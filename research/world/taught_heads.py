@@ -109,7 +109,7 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
 
 
 def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Block]:
-    """A section over the models whose heads are known."""
+    """Write a section about the models whose heads are known."""
     pool = load_pool("world")
     rows, heads, free = [], [], []
     for name, (model, known) in models.items():
