@@ -70,14 +70,14 @@ def idle(name: str) -> dict[str, Mapping[Head, float]]:
 
 
 def alarms(
-    model: Model, unseen: Task, nobody: Any, orders: Orders, names_head: Mapping[str, bool]
+    model: Model, unseen: Task, truth: Any, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
     """Count false positives: does a method name a head though no head carries the bias?
 
     Args:
-        model: unused, like `unseen` and `nobody`: a track's measures share their parameters.
+        model: unused, like `unseen` and `truth`: a track's measures share their parameters.
         unseen: the unseen half.
-        nobody: the ground truth, which is empty.
+        truth: the ground truth, which is empty.
         orders: method -> heads in its order.
         names_head: method -> whether its answer names a head.
     """
@@ -144,7 +144,7 @@ def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: 
 
 
 def ours(name: object) -> bool:
-    """The search is this project's own; CCS is the study's claim."""
+    """Return whether a method is this project's: the search."""
     from ccs_benchmark.methods import SEARCH
 
     return name == SEARCH

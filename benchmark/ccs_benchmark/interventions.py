@@ -8,7 +8,7 @@ A method is a pair of the two, and any intervention goes with any statistic:
     ['MaxSkew', 'logit gap', 'score gap', 'signed score gap']
 
 In the forward pass, in which later layers react, a head's output becomes zero, its mean over the people
-position by position, or its output for somebody of another group (`resample`, known as activation patching:
+position by position, or its output for a person of another group (`resample`, known as activation patching:
 Vig et al. 2020). Zero may lie far from anything that later layers have seen; the mean removes only what
 differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024, arXiv 2309.16042). The two
 direct interventions subtract the head's contribution, or what of it differs from its mean, from the embedding

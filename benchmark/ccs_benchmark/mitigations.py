@@ -213,7 +213,7 @@ METHODS: Mapping[str, Mitigation] = {
 UNLABELED = frozenset(
     {NOTHING, "heads of high CCS off", "groups' texts from texts", "groups' texts from images", "closed form"}
 )
-"""Those that need nobody's group."""
+"""Methods that need no labels of groups."""
 _CONSTANT = "it adds a constant to embeddings of unit length, and the last projection comes before that"
 _BY_TOKEN = "a mean differs from token to token, and a bias does not"
 UNSAVED = {

@@ -1,4 +1,4 @@
-"""The natural track: models that learned a skew by CLIP's own loss, in which nobody chose the heads.
+"""The natural track: models that learned a skew by CLIP's own loss, in heads that weren't chosen.
 
 The truth is graded: each head's Shapley share of the gap between groups (`research/natural`), measured on
 faces that the benchmark does not show. The primary score of a ranking of heads is its *gap share*: the

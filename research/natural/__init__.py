@@ -1,1 +1,1 @@
-"""Models that learned a skew by the contrastive loss, in weights that nobody chose; and who carries it."""
+"""Models that learned a skew by the contrastive loss, in weights that weren't chosen, and the heads that carry it."""

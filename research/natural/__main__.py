@@ -61,7 +61,7 @@ def _run(args: Settings) -> None:
 
 
 def _ask() -> None:
-    """Write the answers to the study's questions, here and into the project's findings."""
+    """Write the answers to the paper's questions, here and into the project's findings."""
     from ccs_benchmark import natural
     from research.natural import ccs_questions
     from research.planted.family import BASE

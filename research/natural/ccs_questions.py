@@ -1,4 +1,4 @@
-"""Ask the paper's questions of models that learned a bias in heads that nobody chose.
+"""Ask the paper's questions of models that learned a bias in heads that weren't chosen.
 
 Do heads that carry a learned bias have a high CCS? Does ablating high heads lower the bias more than
 ablating random sets of the same size? Base models are the unit, because models of one base model share

@@ -1,4 +1,4 @@
-"""What the study says (audit.toml), held against figures, printed or measured.
+"""Compare what the paper says (audit.toml) with numbers, printed or measured.
 
 The claims of the paper's two versions, of its poster and of its page, paraphrased; `source` says where each
 stands and which table or figure it is about. A cell is a figure or a pair of figures that the claim refers
@@ -27,7 +27,7 @@ Figures = Mapping[tuple[str, str, str], float]
 """(table, row, column) -> number."""
 Cells = Iterator[tuple[str, bool]]
 
-SMALL = 1.0  # points that count as "minimal" or "minor"; the study gives no limit
+SMALL = 1.0  # points that count as "minimal" or "minor"; the paper gives no limit
 LARGER = (
     ("ViT-L-14-OpenAI", "ViT-B-32-OpenAI"),
     ("ViT-L-14-OpenAI", "ViT-B-16-OpenAI"),
@@ -96,7 +96,7 @@ def measured(
 
 
 def audit(values: Figures | None = None) -> tuple[Check, ...]:
-    """Every sentence over the figures (default: the printed ones), in the study's order."""
+    """Check every sentence against the numbers (default: the printed ones), in the paper's order."""
     known, checks = printed() if values is None else values, []
     for sentence in _sentences():
         cells = dict[str, bool]()
