@@ -1,1 +1,1 @@
-"""Models that learned a skew by the contrastive loss, in weights that weren't chosen, and the heads that carry it."""
+"""Models that learned a bias by the contrastive loss in unchosen weights, and the heads that carry it."""
