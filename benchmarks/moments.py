@@ -27,8 +27,9 @@ import ccs
 from benchmarks.common import PHOTOGRAPHS, keep, timed
 from ccs.batch.compute import Settings
 from ccs.batch.compute.embed import Embedder
-from ccs.batch.compute.inputs import decoders, open_moment_images
+from ccs.batch.compute.inputs import decoders
 from ccs.batch.compute.stages import Processes, Store
+from ccs.data.open import open_images
 from ccs.model.model import Model
 
 MODEL, ALLOWED = "ViT-B-32/random", 1.0
@@ -62,7 +63,7 @@ def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str
     """
     device = model.encoder.device
     settings = Settings(images=str(photographs))
-    images = open_moment_images(settings)
+    images = open_images(settings.images, settings.max_images, seed=settings.seed)
     paths = sorted(photographs.iterdir())
     transform = image_transform_v2(PreprocessCfg(**model.preprocess_config), is_train=False)
     size, workers = 0, decoders(len(paths), device.type)

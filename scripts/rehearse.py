@@ -78,9 +78,10 @@ def _rehearse(stack: ExitStack, folder: Path, options: RehearsalOptions) -> int:
         rehearsal_hub.serve_datasets(hub, folder / "sets", folder / "data")
         rehearsal_hub.serve_models(hub, folder / "models", models, narrow=small)
     rehearsal_hub.reduce_work(40, folder / "data", small=small)
+    chosen = [word for name in models for word in ("--model", name)]
     skip = ["--skip-unreadable"]  # a third of the videos here
     with steps("compute"):
-        steps.run("ccs.batch.compute.__main__", ["--paper", *studied, "--out", str(out), *skip])
+        steps.run("ccs.batch.compute.__main__", ["--paper", *chosen, "--out", str(out), *skip])
     with steps("report"):
         report = folder / "docs" / "report"
         steps.run("ccs.batch.report", ["--results", str(out), "--out", str(report)])

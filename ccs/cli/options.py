@@ -32,20 +32,26 @@ def parse_with(parse: Callable[[str], Any]) -> Parameter:
     return Parameter(converter=lambda _, tokens: parse(tokens[-1].value), n_tokens=1)
 
 
+def unset(stands_for: str, metavar: str | None = None) -> Parameter:
+    """Describe an option whose default is empty.
+
+    Args:
+        stands_for: What the empty value stands for, such as "all".
+        metavar: Name of the value, by default its type.
+    """
+    label: dict[str, Any] = {"metavar": metavar} if metavar else {}
+    return Parameter(show_default=lambda value: format_default(value) or stands_for or None, **label)
+
+
 def describe(text: str, default: str = "", metavar: str | None = None) -> Parameter:
-    """Set the help text.
+    """Set the help text of an option that several commands share; others have a docstring.
 
     Args:
         text: A noun phrase with its unit.
         default: What an empty value stands for, such as "all".
         metavar: Name of the value, by default its type.
     """
-    label: dict[str, Any] = {"metavar": metavar} if metavar else {}
-    return Parameter(
-        help=text,
-        show_default=lambda value: format_default(value) or default or None,
-        **label,
-    )
+    return Parameter.combine(Parameter(help=text), unset(default, metavar))
 
 
 def format_default(value: object) -> str | None:

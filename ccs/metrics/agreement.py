@@ -12,8 +12,7 @@ pairs.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,17 +35,6 @@ class Agreement:
     cohen_kappa: Estimate
     spearman_rho: Estimate
     kendall_tau: Estimate
-
-
-@dataclass(frozen=True)
-class JudgePair:
-    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa; NaN if n is 0."""
-
-    left: str
-    right: str
-    n: int
-    same: float
-    cohen_kappa: float
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
@@ -125,26 +113,6 @@ def krippendorff_alpha(
         return UNKNOWN
     drawn = np.random.default_rng(seed).integers(len(units), size=(draws, len(units)))
     return _estimate(alpha(np.arange(len(units))), [alpha(rows) for rows in drawn])
-
-
-def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
-    """Compare each pair of judges of a panel.
-
-    Args:
-        verdicts: judge -> a verdict per text, for the same texts.
-
-    Raises:
-        InputError: if the judges have different numbers of verdicts.
-    """
-    if len({len(answers) for answers in verdicts.values()}) != 1:
-        raise InputError("The judges of a panel must have judged the same texts.")
-    pairs = []
-    for (left, first), (right, second) in itertools.combinations(verdicts.items(), 2):
-        sides = _judged_twice(first, second)
-        n = len(sides[0])
-        agreement = (_same(*sides), kappa(*sides)) if n else (float("nan"), float("nan"))
-        pairs.append(JudgePair(left, right, n, *agreement))
-    return pairs
 
 
 def _judged_twice(left: Sequence[Verdict], right: Sequence[Verdict]) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ from ccs import results
 from ccs.analysis.bias import MEAN, embed_occupations
 from ccs.app import api
 from ccs.batch import bias as bias_command
-from ccs.batch.compute import Settings, inputs, measure, needs
+from ccs.batch.compute import Settings, inputs, measure
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute.run import Run
 from ccs.batch.compute.stages import Processes
@@ -146,7 +146,7 @@ def test_what_a_chosen_precision_changes_is_in_the_manifest(few_draws, tiny_fold
     args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
     manifest = results.read_manifest(tmp_path / "tiny")
-    (faces,) = inputs.open_datasets(compute.main.parse(args), print)[0]
+    (faces,) = inputs.open_all(compute.main.parse(args), print)[1]
     rows = np.unique(np.linspace(0, len(faces.images) - 1, measure.SAMPLE).astype(int))
     models = [ccs.load(str(tiny_folder), precision=precision) for precision in ("fp32", "bf16")]
     task = Ranking(embed_occupations(models[1], faces), faces.groups[faces.main][rows], len(rows) // 10)
@@ -200,10 +200,10 @@ def test_groups_that_are_too_small_are_reported(monkeypatch):
     crossed = (faces, "gender,skin tone", {"woman, dark": 3})
     monkeypatch.setattr(inputs, "open_people", lambda *_: crossed)
     settings = Settings(galleries=("world/faces",), attribute="gender,skin tone", suite="none")
-    ((people,), _) = inputs.open_datasets(settings, sentences.append)
+    _, (people,), _ = inputs.open_all(settings, sentences.append)
     note = "gender,skin tone: left out groups of fewer than 10 people: 3 woman, dark"
     assert sentences == [f"world/faces, {note}"]
-    assert inputs.described(people)["notes"] == [note]
+    assert people.notes[-1] == note
     assert people.fingerprint != faces.fingerprint
 
 
@@ -218,7 +218,7 @@ def test_half_precision_is_used_on_a_gpu_if_it_changes_little(
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--max-images", "20"]
     args += ["--dataset", "world/colors", "--gallery", "world/faces", "--eval-images", "20"]
     settings = compute.main.parse(args).for_model(str(tiny_folder))
-    checked = Run(settings, Processes(device="cuda"), lambda chosen: inputs.open_all(chosen, print))
+    checked = Run(settings, Processes(device="cuda"), inputs.open_all(settings, print))
     assert checked.settings.precision == ("bf16" if limit else "fp32")
     changes = checked.precision["changes"]
     assert set(changes) == set(measure.LARGEST_CHANGES)
@@ -264,7 +264,8 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
     doing, done = shares(capsys, args)
     same_tables(small_run / "tiny", tmp_path / "tiny")
     parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "measure")]
-    assert list(dict.fromkeys(doing)) == ["statistics", "texts", "labels", "judgments", *parts]
+    start = ["checks", "statistics", "texts", "spans", "labels", "judgments", "chance"]
+    assert list(dict.fromkeys(doing)) == [*start, *parts]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 1)
     shutil.rmtree(next((tmp_path / ".stages").glob("*/measure--world--clips")))
@@ -296,25 +297,20 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     assert unchanged_stages.isdisjoint({"spans", "labels", "judgments"})
 
 
-def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(needs, "connected", lambda: None)
+def test_data_are_opened_before_models_and_told_once(tiny_folder, tmp_path, monkeypatch, capsys):
+    def gated(*_, **__):
+        raise InputError("it is gated")
+
     monkeypatch.setattr(ccs, "load", lambda *_, **__: 1 / 0)
-    hub.put("datasets", "ILSVRC/imagenet-1k", {"data.parquet": b"12345"})
-    imagenet = hub.repositories["datasets", "ILSVRC/imagenet-1k"]
-    imagenet.gated = True
-    two = ["--model", str(tiny_folder), "--model", "organism", "--images", "imagenet", "--suite", "paper"]
-    assert compute.main([*two, "--texts", "world", "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.count("is gated on the Hub: accept its terms") == 1
-    imagenet.gated = False
-    warnings = []
-    settings = compute.main.parse(two)
-    per_model = [settings.for_model(name) for name in settings.models]
-    assert needs.require([*per_model, settings.for_model("ViT-B-32/openai")], warnings.append) == per_model
-    assert len(warnings) == len(set(warnings)) == 1 + len(inputs.names_of_sets(per_model[0]))
-    assert any(
-        line.startswith("food101 is left out: 'food101' was not found on the Hub") for line in warnings
-    )
-    assert any(line.startswith("error: ViT-B-32/openai is left out: ") for line in warnings)
-    monkeypatch.setattr(needs.shutil, "disk_usage", lambda _: SimpleNamespace(free=4))
-    with pytest.raises(InputError, match=r"are to be fetched, and .* GB free"):
-        needs.require(per_model, warnings.append)
+    monkeypatch.setattr(inputs, "open_images", gated)
+    two = ["--model", str(tiny_folder), "--model", "organism", "--images", "imagenet", "--texts", "world"]
+    assert compute.main([*two, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "error: it is gated\n"
+
+
+def test_a_model_that_is_not_accessible_is_left_out(hub, tiny_folder, texts, tmp_path, capsys):
+    args = arguments(tiny_folder, texts, tmp_path)
+    args = args[: args.index("--dataset")]
+    assert compute.main([*args, "--model", "ViT-B-32/openai", "--max-images", "20"]) == 2
+    assert "error: ViT-B-32/openai is left out: " in capsys.readouterr().out
+    assert (tmp_path / "tiny" / "manifest.json").exists()

@@ -34,14 +34,14 @@ def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_p
     stage.paths[2].rename(stage.paths[2].with_name("00007" + stage.paths[2].name[5:]))
     (stage.folder / ".00000.1.tmp").write_text("half a shard")
     again = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
-    assert again.missing == (1, 2)
+    assert again.missing == [1, 2]
     assert not list(again.folder.glob("*.tmp"))
     fill(again)
     whole = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
-    assert whole.done
+    assert not whole.missing
     assert whole.read_arrays(2)["x"].tolist() == [2, 2, 2]
     changed = store.stage("world/faces", {"a": 2}, shards=3, suffix="safetensors")
-    assert changed.missing == (0, 1, 2)
+    assert changed.missing == [0, 1, 2]
     fill(changed)
     assert len(list(changed.folder.glob("*.safetensors"))) == 3
 
@@ -76,8 +76,8 @@ def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
     images = pictures(11)
     data = ImageSet(name="random", images=images, fingerprint="", source="")
     batches = list(load(tiny_model, data, shards_of(11, 4), [0, 2], batch=3, workers=workers))
-    expected = [(0, 0, 3, False), (0, 3, 4, True), (2, 8, 11, True)]
-    assert [(b.shard, b.first, b.last, b.ends_shard) for b in batches] == expected
+    expected = [(0, 3, False), (0, 1, True), (2, 3, True)]
+    assert [(b.shard, len(b.sizes), b.ends_shard) for b in batches] == expected
     assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
     assert sum(len(loaded.pixels) for loaded in batches) == 7
 
@@ -113,7 +113,7 @@ SPANS = {
 
 def judging(out, *options):
     settings = main.parse(["--k", "2,3,4", "--out", str(out), *options])
-    return Judging(settings, Store(out / "stages", Processes()), POOL)
+    return Judging(settings, POOL), Store(out / "stages", Processes())
 
 
 def name_or_judge(user, schema):
@@ -126,14 +126,16 @@ def name_or_judge(user, schema):
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     with OpenAIServer(name_or_judge) as server:
-        judging_run = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
-        labels = judging_run.labels(SPANS)
-        rows = judging_run.judgments(SPANS, labels)
+        judging_run, store = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
+        labels = judging_run.label(SPANS, store)
+        rows = judging_run.judge(SPANS, labels, store)
         sizes = sorted(len(json.loads(request.user)["texts"]) for request in server.asked)
         judged = {json.loads(request.user).get("concept") for request in server.asked}
-        below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
+        below, store = judging(
+            tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2"
+        )
         fewer = {head: spans[:2] for head, spans in SPANS.items()}
-        alone = below.judgments(fewer, below.labels(fewer))
+        alone = below.judge(fewer, below.label(fewer, store), store)
     assert judged == {None, "Varied"}
     assert (set(labels.values()), set(judging_run.normal.values())) == ({"Varied"}, {"Diversity"})
     assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones

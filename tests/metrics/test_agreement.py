@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from ccs.errors import InputError
 from ccs.metrics import agreement
 
 raters = st.integers(1, 20).map(lambda n: st.lists(st.none() | st.booleans(), min_size=n, max_size=n))
@@ -76,15 +75,3 @@ def test_consensus_of_people_and_unanimity_of_judges():
     answers = [[True, True, None, None], [True, False, True, None], [False, None, None, None]]
     assert agreement.consensus(answers) == [True, None, True, None]
     assert agreement.unanimous(answers[:2]) == [True, False, None, None]
-
-
-def test_each_two_judges_of_a_panel():
-    panel = {"a": [True, True, False, None], "b": [True, False, False, True], "c": [None, None, None, None]}
-    first, *other_pairs = agreement.judge_pairs(panel)
-    assert (first.left, first.right, first.n) == ("a", "b", 3)
-    assert first.same == pytest.approx(2 / 3)
-    assert first.cohen_kappa == pytest.approx(cohen_kappa_score([1, 1, 0], [1, 0, 0]))
-    assert [pair.n for pair in other_pairs] == [0, 0]
-    assert all(math.isnan(pair.same) and math.isnan(pair.cohen_kappa) for pair in other_pairs)
-    with pytest.raises(InputError, match="same texts"):
-        agreement.judge_pairs({"a": [True], "b": []})

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from ccs import paper
 from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import at_least, describe, parse_with
+from ccs.cli.options import at_least, parse_with, unset
 from ccs.errors import InputError
 from ccs.heads import Intervention, changes
 from ccs.judges import JudgeSettings
@@ -29,177 +29,99 @@ _FEW_RANDOM_SETS = 20
 """On other data."""
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On synthetic data: images for head statistics, images of each set, random sets."""
-_DESCRIBED = (
-    "text_encoder",
-    "images",
-    "texts",
-    "suite",
-    "datasets",
-    "galleries",
-    "attribute",
-    "top",
-    "template",
-    "ablate",
-    "classes",
-    "occupations",
-    "k",
-    "further_k",
-    "max_images",
-    "eval_images",
-    "judges",
-    "labeler",
-    "random_sets",
-    "as_published",
-    "precision",
-    "layers",
-)
-"""The settings that change a result, for the manifest."""
+_NOT_DESCRIBED = {"out", "dry_run", "device_like", "progress", "prices", "budget", "max_tokens"}
+_NOT_DESCRIBED |= {"paper", "models", "full", "ks", "device", "seed", "batch_size", "workers", "shard"}
+"""The settings that change no result, or that the manifest has elsewhere."""
 
-
-def _paper_models(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
-    values = [token.value for token in tokens]
-    names = {name: model.name for model in paper.models() for name in (model.paper_name, model.name)}
-    for value in values:
-        if value not in names:
-            known = ", ".join(model.paper_name for model in paper.models())
-            raise InputError(f"The paper has no model {value!r}; its models are {known}.")
-    return tuple(dict.fromkeys(names[value] for value in values))
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in text.split(",") if re.fullmatch(r"\s*\d{1,4}\s*", part, re.ASCII)]
-    if len(numbers) <= text.count(",") or numbers != sorted(set(numbers)) or numbers[0] < 1:
-        raise InputError(f"--k is {text[:60]!r}, but must be whole numbers that rise, such as 5 or 5,7,9.")
-    return tuple(numbers)
-
-
-def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
-    if text == "all":
-        return "all"
-    layers: list[int] = []
+    numbers: set[int] = set()
     for part in text.split(","):
-        if (match := re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part, re.ASCII)) is None:
-            raise InputError(f"--layers is {text[:60]!r}, but must be all, or numbers such as 8-11 or 0,5.")
-        first, last = int(match[1]), int(match[2] or match[1])
-        layers += range(first, last + 1)
-    return tuple(sorted(set(layers)))
+        if (match := re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part, re.ASCII)) is None:
+            raise InputError(f"{text[:60]!r} must be whole numbers or ranges of them, such as 5,7 or 8-11.")
+        numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(numbers))
 
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
+def _layers(text: str) -> tuple[int, ...] | str:
+    return text if text == "all" else _numbers(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Describe and score the attention heads of models, measure ablations, and write tables of results."""
 
-    # `for_model` replaces None. ks rise; the first is the main K, to which labels, levels, and ablation sets
-    # without a K in their name belong.
+    # `for_model` replaces None.
 
-    paper: Annotated[
-        tuple[str, ...] | None,
-        options.MODEL,
-        Parameter(consume_multiple=True, converter=_paper_models),
-        describe(
-            "The paper's study: its six models, or only these (such as ViT-B-32-OpenAI), with its images "
-            "(ImageNet), texts, datasets, labeler, and judges unless other options change them"
-        ),
-    ] = None
-    models: Annotated[
-        tuple[str, ...],
-        options.MODEL,
-        Parameter(name="--model"),
-        describe(
-            "Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME; repeatable",
-            metavar="STR",
-        ),
-    ] = ORGANISMS
+    paper: Annotated[bool, options.MODEL] = False
+    """The paper's study: its six models, images (ImageNet), texts, datasets, labeler, and judges, unless
+    other options change them"""
+    models: Annotated[tuple[str, ...], options.MODEL, Parameter(name="--model", metavar="STR")] = ORGANISMS
+    """Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME; repeatable"""
     text_encoder: options.TextEncoder = None
     ablate: options.Ablation = ""
     layers: Annotated[
         tuple[int, ...] | Literal["all"] | None,
         options.MODEL,
         parse_with(_layers),
-        describe("Layers whose heads are scored: all, 8-11, or 0,5", "the last four", "LAYERS"),
+        unset("the last four", "LAYERS"),
     ] = None
+    """Layers whose heads are scored: all, 8-11, or 0,5"""
     images: options.Images = "world"
     texts: options.Texts = None
     suite: Annotated[
         Literal["world", "paper", "none"] | None,
         options.DATA,
-        describe("Group of datasets to measure on", "world for the bundled toy models, else none"),
+        unset("world for the bundled toy models, else none"),
     ] = None
+    """Group of datasets to measure on"""
     datasets: Annotated[
         tuple[str, ...],
         options.DATA,
         Parameter(name="--dataset"),
-        describe(f"Dataset to measure on in place of a suite: {options.IMAGES_FROM}; repeatable"),
+        options.describe(f"Dataset to measure on in place of a suite: {options.IMAGES_FROM}; repeatable"),
     ] = ()
     classes: options.Classes = None
     galleries: Annotated[
         tuple[str, ...],
         options.DATA,
         Parameter(name="--gallery"),
-        describe(f"People with groups to rank: {options.IMAGES_FROM}; repeatable"),
+        options.describe(f"People with groups to rank: {options.IMAGES_FROM}; repeatable"),
     ] = ()
-    attribute: Annotated[
-        str | None, options.DATA, describe('Column of the groups of people; "gender,race" crosses two', "all")
-    ] = None
-    occupations: Annotated[options.Occupations, describe(options.OCCUPATIONS, "the paper's")] = None
+    attribute: Annotated[str | None, options.DATA, unset("all")] = None
+    """Column of the groups of people; "gender,race" crosses two"""
+    occupations: Annotated[options.Occupations, unset("the paper's")] = None
     template: options.Template = None
-    max_images: Annotated[
-        int | None, options.DATA, at_least(1), describe("Number of --images, at most", "all")
-    ] = None
-    eval_images: Annotated[
-        int | None, options.DATA, at_least(1), describe("Number of images of each dataset, at most", "all")
-    ] = None
+    max_images: Annotated[int | None, options.DATA, at_least(1), unset("all")] = None
+    """Number of --images, at most"""
+    eval_images: Annotated[int | None, options.DATA, at_least(1), unset("all")] = None
+    """Number of images of each dataset, at most"""
     skip_unreadable: options.SkipUnreadable = False
-    full: Annotated[
-        bool,
-        options.ANALYSIS,
-        describe(
-            "Size of the bundled results: every K of the paper, and on synthetic data {} images, {} of each "
-            "dataset, and {} random ablations instead of {}, {}, and {}".format(*_FULL, *_QUICK)
-        ),
-    ] = False
+    full: Annotated[bool, options.ANALYSIS] = False
+    """Size of the bundled results: every K of the paper, and on synthetic data 2000 images, 400 of each
+    dataset, and 200 random ablations instead of 600, 120, and 10"""
     ks: Annotated[
         tuple[int, ...] | None,
         options.ANALYSIS,
         Parameter(name="--k"),
         parse_with(_numbers),
-        describe(
-            "Number K of texts per head; further numbers add ablation sets such as high@7",
-            f"{PAPER_KS[0]}, or {','.join(map(str, PAPER_KS))} with --full, --suite paper, or --paper",
-            "K,...",
-        ),
+        unset("5, or 5,7,9,11,13 with --full, --suite paper, or --paper", "K,..."),
     ] = None
-    random_sets: Annotated[
-        int | None,
-        options.ANALYSIS,
-        at_least(1),
-        describe(
-            "Number of random ablations of each kind to rank the high heads among", f"{_FEW_RANDOM_SETS}"
-        ),
-    ] = None
-    top: Annotated[options.Top, describe("Length K of --gallery's ranked list", "a tenth of the gallery")] = (
-        None
-    )
+    """Number K of texts per head; larger numbers add ablation sets such as high@7"""
+    random_sets: Annotated[int | None, options.ANALYSIS, at_least(1), unset(f"{_FEW_RANDOM_SETS}")] = None
+    """Number of random ablations of each kind to rank the high heads among"""
+    top: Annotated[options.Top, unset("a tenth of the gallery")] = None
     as_published: Annotated[bool, options.ANALYSIS] = False
     """Also MaxSkew of FairFace by race and retrieval as in the paper's code"""
-    judges: Annotated[
-        str,
-        options.JUDGES,
-        describe(
-            "tags (no LLM), paper (its three LLMs, or successors), default (a current LLM of each "
-            "provider), or PROVIDER:MODEL,..."
-        ),
-    ] = "tags"
+    judges: Annotated[str, options.JUDGES] = "tags"
+    """tags (no LLM), paper (its three LLMs, or successors), default (a current LLM of each provider), or
+    PROVIDER:MODEL,..."""
     labeler: Annotated[str, options.JUDGES] = "tags"
     """tags (no LLM), paper (GPT-4o, or its successor), or PROVIDER:MODEL"""
-    budget: Annotated[
-        float | None,
-        options.JUDGES,
-        describe("Largest cost of LLMs in US dollars", "twice the estimate, or 1"),
-    ] = None
+    budget: Annotated[float | None, options.JUDGES, unset("twice the estimate, or 1")] = None
+    """Largest cost of LLMs in US dollars"""
     max_tokens: Annotated[int, options.JUDGES, at_least(1)] = JudgeSettings.max_tokens
     """Largest length of a reply in tokens, with hidden reasoning"""
     prices: Annotated[Path | None, options.JUDGES] = None
@@ -215,51 +137,47 @@ class Settings:
     device: options.Device = "auto"
     precision: Annotated[Precision, options.MACHINE] = "auto"
     """Precision of evaluations: auto is bf16 on a GPU that passes a check, else fp32; statistics use fp32"""
-    seed: Annotated[options.Seed, describe("Random seed of ablations, samples, and resampling")] = 0
-    batch_size: Annotated[
-        int | None, options.MACHINE, at_least(1), describe("Images per batch", "automatic")
-    ] = None
+    seed: Annotated[options.Seed, options.describe("Random seed of ablations, samples, and resampling")] = 0
+    batch_size: Annotated[int | None, options.MACHINE, at_least(1), unset("automatic")] = None
+    """Images per batch"""
     workers: Annotated[
-        int | None,
-        options.MACHINE,
-        Parameter(validator=Number(gte=0, lte=64)),
-        describe("Number of processes that decode images", "automatic"),
+        int | None, options.MACHINE, Parameter(validator=Number(gte=0, lte=64)), unset("automatic")
     ] = None
-    shard: Annotated[
-        int | None,
-        options.MACHINE,
-        at_least(1),
-        describe("Images between two saves of a run", "by the number of images"),
-    ] = None
+    """Number of processes that decode images"""
+    shard: Annotated[int | None, options.MACHINE, at_least(1), unset("by the number of images")] = None
+    """Images between two saves of a run"""
 
     def __post_init__(self) -> None:
         if self.device_like and not self.dry_run:
             raise InputError("--device-like requires --dry-run.")
-        needed = {"classes": "dataset"} | dict.fromkeys(("occupations", "attribute", "top"), "gallery")
-        for name, option in needed.items():
-            given_data = self.datasets if option == "dataset" else self.galleries
-            if getattr(self, name) is not None and not given_data:
-                raise InputError(f"--{name} requires --{option}.")
-        if self.template is not None and not (self.datasets or self.galleries):
-            raise InputError("--template requires --dataset or --gallery.")
+        if self.ks and self.ks[0] < 1:
+            raise InputError("--k must be at least 1.")
+        people = "--gallery", self.galleries
+        requirements = dict.fromkeys(("occupations", "attribute", "top"), people) | {
+            "classes": ("--dataset", self.datasets),
+            "template": ("--dataset or --gallery", self.datasets or self.galleries),
+        }
+        for name, (option, sources) in requirements.items():
+            if getattr(self, name) is not None and not sources:
+                raise InputError(f"--{name} requires {option}.")
         for head, change in changes(Intervention.parse(self.ablate)):
             if change.replacement:
                 raise InputError(f"--ablate takes factors such as 0.3, not {head}{change}.")
 
     @property
     def all_ks(self) -> tuple[int, ...]:
-        """All K, the numbers of texts of a head that are judged together."""
+        """All K, the numbers of texts of a head that are judged together, rising."""
         return self.ks or PAPER_KS[:1]
+
+    @property
+    def k(self) -> int:
+        """The main K, to which labels, levels, and ablation sets without a K in their name belong."""
+        return self.all_ks[0]
 
     @property
     def clip(self) -> str:
         """The CLIP to load: the model itself, or the one that a VLM's image encoder comes from."""
         return self.text_encoder or self.models[0]
-
-    @property
-    def k(self) -> int:
-        """The main K."""
-        return self.all_ks[0]
 
     def by_model(self) -> list[Settings]:
         """Return the settings of each model."""
@@ -285,7 +203,8 @@ class Settings:
     def described(self) -> dict[str, Any]:
         """Return the settings that change a result, for the manifest."""
         values = asdict(self) | {"k": self.k, "further_k": self.all_ks[1:]}
-        return {name: list(v) if isinstance(v := values[name], tuple) else v for name in _DESCRIBED}
+        names = values.keys() - _NOT_DESCRIBED
+        return {name: list(v) if isinstance(v := values[name], tuple) else v for name in sorted(names)}
 
 
 PAPER: Mapping[str, Any] = {
@@ -306,6 +225,4 @@ class Compute(Command[Settings]):
     def values(self, argv: Sequence[str]) -> dict[str, Any] | None:
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
         values = super().values(argv)
-        if values is None or "paper" not in values:
-            return values
-        return {**PAPER, **({"models": values["paper"]} if values["paper"] else {}), **values}
+        return {**PAPER, **values} if values and values.get("paper") else values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache, partial
 
 from tqdm import tqdm
@@ -41,36 +42,44 @@ def compute(settings: Settings, processes: Processes) -> int:
         The exit status.
 
     Raises:
-        InputError: The only model can't be used, or another process is gone.
+        InputError: The only model, the images, a set that the user names, or a judge can't be used, or
+            another process is gone.
     """
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch.
-    from ccs.batch.compute import inputs, needs, run_manifest
+    from ccs.batch.compute import inputs, judge, tables
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
+    from ccs.model.loading import sources
 
     tell = cache(tqdm.write if processes.first else lambda _: None)  # once, however many models it concerns
     by_model = settings.by_model()
-    usable = processes.once(lambda: needs.require(by_model, tell))
-    status = 2 * (len(usable) < len(by_model))
-    spending = Spending("estimated" if settings.budget is None else settings.budget)
+
+    def require_models_and_judges() -> None:
+        for of_model in by_model:
+            sources.find(of_model.clip)
+            judge.Judging(of_model, judge.known_pool(of_model)).require_keys()
+
+    processes.once(require_models_and_judges)
+    status, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
         open_data = cache(lambda data: processes.once(lambda: inputs.open_all(data, tell)))
-        for number, model_settings in enumerate(usable, 1):
+        opened = [open_data(replace(of_model, models=())) for of_model in by_model]
+        for number, of_model in enumerate(by_model):
             try:
-                run = Run(model_settings, processes, open_data, spending, bar)
-                bar.expect(bar.whole.n, number / len(usable), run.part_lengths())
+                run = Run(of_model, processes, opened[number], spending, bar)
+                bar.expect(bar.whole.n, (number + 1) / len(by_model), run.part_lengths())
                 run.go()
-                note = processes.once(partial(run_manifest.write, run))
-                tell(run_manifest.summarize(run) + (f"\n  note: {note}" if note else ""))
+                note = processes.once(partial(tables.write, run))
+                tell(tables.summarize(run) + (f"\n  note: {note}" if note else ""))
             except InputError as error:
                 if len(by_model) == 1 or isinstance(error, Lost):
                     raise
                 status = 2
-                tell(f"error: {model_settings.models[0]} is left out: {error}")
+                tell(f"error: {of_model.models[0]} is left out: {error}")
     return status
 
 

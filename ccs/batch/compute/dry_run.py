@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,11 @@ import torch
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.ablations import count_ablations
-from ccs.batch.compute.judge import estimate_costs
-from ccs.batch.compute.needs import known_records, names_of_data
+from ccs.batch.compute.inputs import names_of_sets
+from ccs.batch.compute.judge import Judging, known_pool
 from ccs.batch.compute.run import KEPT_BYTES
 from ccs.batch.pages import printed
-from ccs.data import DatasetRecord
+from ccs.data import ALIASES, SOURCES, DatasetRecord
 from ccs.errors import InputError
 from ccs.judges.prices import CostEstimate, default_budget
 from ccs.model.encoder import ImageEncoder
@@ -55,16 +55,16 @@ against 416 microseconds), of which the mean above, with random sets, is about 0
 
 @dataclass(frozen=True)
 class _Model:
-    """A model of the run; weights: bytes to fetch, in single precision, None if unknown."""
+    """A model of the run; weights: bytes to fetch, in single precision, NaN if unknown."""
 
     settings: Settings
     source: sources.Source
     encoder: ImageEncoder
-    weights: float | None
+    weights: float
 
-    @property
     def needs(self) -> str:
-        if self.weights is None:
+        """Say what must be fetched."""
+        if isnan(self.weights):
             return "weights of unknown size to fetch"
         return f"{self.weights / 1e9:.2f} GB of weights, unless they are here" if self.weights else "here"
 
@@ -72,63 +72,67 @@ class _Model:
         """Estimate the numbers of ablation sets of several heads and of single heads on a dataset."""
         return count_ablations(record, self.settings, len(self.encoder.heads))
 
+    def embeddings(self, record: DatasetRecord) -> float:
+        """Return the GB of a set's embeddings under all ablation sets, which exist while it is measured."""
+        if record.kind not in ("classification", "bias"):
+            return 0.0
+        images = min(record.rows, self.settings.eval_images or record.rows)
+        numbers: int = images * self.source.config["embed_dim"] * sum(self.ablations(record))
+        return 4e-9 * numbers
+
 
 def _model(settings: Settings) -> _Model:
     if settings.clip.startswith(HUB):
         raise InputError(f"{settings.clip}: its configuration is on the Hub, and --dry-run fetches nothing.")
     source = sources.find(settings.clip)
-    encoder = sources.known_encoder(source, settings.layers)
-    weights: float | None = 4 * source.values
+    weights: float = 4 * source.values
     if source.place is not None or source.tag == UNTRAINED:
         weights = 0
     elif source.config["text_cfg"].get("hf_model_name"):
-        weights = None  # its text encoder is described on the Hub
-    return _Model(settings, source, encoder, weights)
+        weights = nan  # its text encoder is described on the Hub
+    return _Model(settings, source, sources.known_encoder(source, settings.layers), weights)
 
 
 def describe_needs(settings: Settings) -> str:
     """Describe the needs of all models for a person to read. Raises InputError if a model isn't known."""
     models = [_model(of_model) for of_model in settings.by_model()]
-    names = names_of_data([model.settings for model in models])
-    records = known_records(names)
+    names = dict.fromkeys(
+        name
+        for of_model in settings.by_model()
+        for name in (of_model.images, *names_of_sets(of_model), *settings.galleries)
+    )
+    records = [record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))]
     estimates = [
-        estimate for model in models for estimate in estimate_costs(model.settings, len(model.encoder.heads))
+        estimate
+        for model in models
+        for estimate in Judging(model.settings, known_pool(model.settings)).estimate(len(model.encoder.heads))
     ]
-    weights = sum(model.weights or 0 for model in models) / 1e9
-    sets = sum({record.address: record.gigabytes for record in records.values()}.values())  # fetched once
-    expected, budget = sum(estimate.dollars for estimate in estimates), settings.budget
-    if budget is None and not isnan(expected):
-        budget = default_budget(expected)
     by_judge = [
         CostEstimate.total(judge, [estimate for estimate in estimates if estimate.judge == judge])
         for judge in dict.fromkeys(estimate.judge for estimate in estimates)
     ]
+    total, budget = CostEstimate.total("all", by_judge), settings.budget
+    if budget is None and not isnan(total.dollars):
+        budget = default_budget(total.dollars)
+    weights = sum(model.weights for model in models if model.weights > 0) / 1e9
+    sets = sum({record.address: record.gigabytes for record in records}.values())  # fetched once
     no_reference = any(model.settings.texts == REFERENCE for model in models) and find_reference() is None
     return printed(
         "cost",
-        time=_time(settings, models, list(records.values()), weights + sets) if records else None,
+        time=_time(settings, models, records, weights + sets) if records else None,
         budget=budget if estimates else None,
         by_default=settings.budget is None,
-        models=[(model.source.name, len(model.encoder.heads), model.needs) for model in models],
-        records=list(records.values()),
-        others=[name for name in names if name not in records],
+        models=[(model.source.name, len(model.encoder.heads), model.needs()) for model in models],
+        records=records,
+        others=[name for name in names if ALIASES.get(name, name) not in SOURCES],
         texts=REFERENCE if no_reference else "",
         address=ADDRESS,
-        judges=[*by_judge, CostEstimate.total("all", by_judge)] if estimates else [],
+        judges=[*by_judge, total] if estimates else [],
         weights=weights,
         sets=sets,
-        embeddings=max((_embedded(m, record) for m in models for record in records.values()), default=0),
+        embeddings=max((model.embeddings(record) for model in models for record in records), default=0),
         largest_kept=KEPT_BYTES / 1e9,
     )
-
-
-def _embedded(model: _Model, record: DatasetRecord) -> float:
-    """Return the GB of a set's embeddings under all ablation sets, which exist while it is measured."""
-    if record.kind not in ("classification", "bias"):
-        return 0.0
-    images = min(record.rows, model.settings.eval_images or record.rows)
-    numbers: int = images * model.source.config["embed_dim"] * sum(model.ablations(record))
-    return 4e-9 * numbers
 
 
 def _time(
@@ -138,25 +142,17 @@ def _time(
     device, cores = _device(settings), os.cpu_count() or 1
     if device is None:
         return {"device": None, "known": list(PEAKS)}
-    works = [_work(model, records, device) for model in models]
+    passes, decoded, ranked = np.sum([_work(model, records, device) for model in models], axis=0)
     seconds = {
-        "passes": sum(passes for passes, _, _ in works),
-        "decoding": sum(decoded for _, decoded, _ in works) / (_DECODED * cores),
-        "metrics": sum(ranked for _, _, ranked in works) * _MEASURED,
+        "passes": passes,
+        "decoding": decoded / (_DECODED * cores),
+        "metrics": ranked * _MEASURED,
         "fetching": 1e9 * gigabytes / _FETCHED,
     }
     hours = {part: value / 3600 for part, value in seconds.items()}
-    peak, moved = PEAKS.get(device, (_CORE, 0.0))
-    return hours | {
-        "device": device,
-        "cores": cores,
-        "gigaflops": peak / 1e9,
-        "precision": settings.precision.replace("auto", "bf16"),
-        "moved": moved / 1e9,
-        "whole": max(hours["passes"], hours["decoding"]) + hours["metrics"] + hours["fetching"],
-        "decoded": _DECODED,
-        "fetched": _FETCHED / 1e6,
-    }
+    whole = max(hours["passes"], hours["decoding"]) + hours["metrics"] + hours["fetching"]
+    precision = settings.precision.replace("auto", "fp32" if device == "cpu" else "bf16")
+    return hours | {"device": device, "cores": cores, "whole": whole, "precision": precision}
 
 
 def _device(settings: Settings) -> str | None:

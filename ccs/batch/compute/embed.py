@@ -31,7 +31,6 @@ from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
 from ccs.texts.pools import Pool
 
-_TEXTS = 1024
 _CHECKED_IMAGES = 4
 Parts = list[Any]
 """The results of a shard's batches, in order."""
@@ -98,22 +97,15 @@ class Embedder:
         self.backoff = Backoff(settings.batch_size or fitting)
 
     def texts(self, pool: Pool) -> Stage:
-        """Embed the pool: unit vectors `texts` [n, D] in shards."""
-        shards = shards_of(len(pool.texts), _TEXTS)
+        """Embed the pool: unit vectors `texts` [n, D]."""
         inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
-        stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
-
-        def work() -> None:
-            missing = stage.mine()
-            with self.store.bar(desc="texts", total=sum(len(shards[shard]) for shard in missing)) as bar:
-                for shard in missing:
-                    rows = shards[shard]
-                    embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
-                    stage.write_arrays(shard, {"texts": embedded})
-                    bar.update(len(rows))
-
-        if not stage.done:
-            self.store.processes.together(work)
+        stage = self.store.stage("texts", inputs, suffix="safetensors")
+        if stage.missing:
+            with self.store.bar(desc="texts", total=len(pool.texts)) as bar:
+                self.store.processes.once(
+                    lambda: stage.write_arrays(0, {"texts": self.model.embed_texts(pool.texts)})
+                )
+                bar.update(len(pool.texts))
             stage.finish()
         return stage
 
@@ -122,15 +114,15 @@ class Embedder:
         inputs: dict[str, Any] = {"weights": self.model.weights_hash, "images": images.fingerprint}
         inputs |= {"heads": str(self.model.heads), "count": len(images.images)}
 
-        def add(batch: Batch, parts: Parts) -> None:
+        def add(parts: Parts, batch: Batch) -> Parts:
             """Add the sums of a batch to those of its shard.
 
             Args:
+                parts: The shard's sums so far, as a list of at most one item.
                 batch: The batch.
-                parts: The shard's sums so far, as a list of at most one item, changed in place.
             """
             sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
-            parts[:] = [functools.reduce(operator.add, parts + sums)]
+            return [functools.reduce(operator.add, parts + sums)]
 
         return self._over_images("statistics", images, inputs, add, lambda parts: dict(parts[0].sums()))
 
@@ -157,24 +149,24 @@ class Embedder:
             scaled = self.model.openai_scaled(pixels) if as_published else pixels
             return self.model.embed_images(scaled, list(head_sets), len(pixels))
 
-        def add(batch: Batch, parts: Parts) -> None:
+        def add(parts: Parts, batch: Batch) -> Parts:
             """Add the embeddings of a batch to those of its shard.
 
             Args:
+                parts: The shard's embeddings so far [sets, n, D].
                 batch: The batch.
-                parts: The shard's embeddings so far [sets, n, D], changed in place.
             """
             embedded = np.concatenate(self.backoff.run(embed_pixels, batch.pixels), axis=1)
             if len(batch.sizes) < len(batch.pixels):  # clips
                 clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
                 embedded = np.stack([clip.mean(axis=1) for clip in clips], axis=1)
-            parts.append(embedded)
-
-        def join(parts: Parts) -> dict[str, np.ndarray]:
-            return {"embeddings": np.concatenate(parts, axis=1)}
+            return [*parts, embedded]
 
         name = f"{'published' if as_published else 'embed'}/{data.name}"
-        return self._over_images(name, data, self.inputs_of(data, head_sets), add, join)
+        inputs = self.inputs_of(data, head_sets)
+        return self._over_images(
+            name, data, inputs, add, lambda parts: {"embeddings": np.concatenate(parts, axis=1)}
+        )
 
     def inputs_of(self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet]) -> dict[str, Any]:
         """Return all that the embeddings of `images` depend on.
@@ -196,32 +188,29 @@ class Embedder:
         name: str,
         data: ImageSet | RetrievalSet,
         inputs: dict[str, Any],
-        add: Callable[[Batch, Parts], None],
+        add: Callable[[Parts, Batch], Parts],
         join: Callable[[Parts], dict[str, np.ndarray]],
     ) -> Stage:
         """Do a stage that reads images: `add` adds a batch to a shard's parts, `join` makes its arrays."""
         shards = shards_of(len(items(data)), self.settings.shard)
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
-        if stage.done:
+        if not stage.missing:
             return stage
-        missing, size = stage.mine(), self.backoff.largest
-        total = sum(len(shards[shard]) for shard in missing)
-        if isinstance(data, RetrievalSet) and total:
+        wanted, size, workers = stage.mine(), self.backoff.largest, self.settings.workers
+        if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
 
         def write() -> None:
             parts: Parts = []
-            workers = self.settings.workers
-            with self.store.bar(desc=name, total=total) as bar:
-                for batch in load(self.model, data, shards, missing, batch=size, workers=workers):
-                    add(batch, parts)
-                    bar.update(batch.last - batch.first)
+            with self.store.bar(desc=name, total=sum(len(shards[shard]) for shard in wanted)) as bar:
+                for batch in load(self.model, data, shards, wanted, batch=size, workers=workers):
+                    parts = add(parts, batch)
+                    bar.update(len(batch.sizes))
                     if batch.ends_shard:
-                        arrays = join(parts)
+                        arrays, parts = join(parts), []
                         if not all(np.isfinite(array).all() for array in arrays.values()):
                             raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
                         stage.write_arrays(batch.shard, arrays)
-                        parts = []
 
         self.store.processes.together(write)
         stage.finish()

@@ -1,11 +1,11 @@
-"""The images and evaluation sets of a run: opened, described, and decoded ahead of the model."""
+"""The images and evaluation sets of a run: opened, and decoded ahead of the model."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,26 +43,34 @@ def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
     Args:
         settings: The run's settings.
         tell: Gets a sentence for everything that is left out.
+
+    Raises:
+        InputError: The images or a set that the user names can't be used, or two sets have one name.
     """
-    images = open_moment_images(settings)
-    _tell_unreadable(images, settings, tell)
-    return images, *open_datasets(settings, tell)
-
-
-def _tell_unreadable(data: ImageSet | RetrievalSet, settings: Settings, tell: Callable[[str], None]) -> None:
-    for name in require_readable(data, settings.skip_unreadable):
-        tell(f"Left out of {data.name}: {name}")
-
-
-def open_moment_images(settings: Settings) -> ImageSet:
-    """Open the images for head statistics. Raises InputError if fewer than two are readable."""
     images = open_images(settings.images, settings.max_images, seed=settings.seed)
-    if len(images.images) < 2:
+    if (count := len(images.images)) < 2:
         raise InputError(
-            f"{settings.images} holds {len(images.images)} readable image{'s' * (len(images.images) != 1)}; "
-            "at least two are needed to see how a head varies."
+            f"{settings.images} holds {count} readable image{'s' * (count != 1)}; at least two are needed to "
+            "see how a head varies."
         )
-    return images
+    sets: list[EvaluationSet] = []
+    absent: list[dict[str, str]] = []
+    for name in names_of_sets(settings):
+        try:
+            sets.append(_open(name, settings))
+        except InputError as error:
+            if settings.datasets:
+                raise
+            absent.append({"name": name, "reason": str(error)})
+            tell(f"{name} is left out: {error}")
+    sets += [_open_people(name, settings, tell) for name in settings.galleries]
+    for data in (images, *sets):
+        for skipped in require_readable(data, settings.skip_unreadable):
+            tell(f"Left out of {data.name}: {skipped}")
+    names = [data.name for data in sets]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"Two sets have the name {twice[0]!r}, under which results are stored: rename one.")
+    return images, sets, absent
 
 
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
@@ -73,89 +81,36 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
     return settings.datasets or suites[settings.suite or "none"]
 
 
-def open_datasets(
-    settings: Settings, tell: Callable[[str], None]
-) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
-    """Open the evaluation sets.
-
-    Args:
-        settings: The run's settings.
-        tell: Gets a sentence for everything that is left out.
-
-    Returns:
-        The sets, and the name and reason of those of a suite that are missing.
-
-    Raises:
-        InputError: A set that the user names is missing, or two sets have one name.
-    """
-    sets: list[EvaluationSet] = []
-    absent: list[dict[str, str]] = []
-    for name in names_of_sets(settings):
-        try:
-            opened = _open(name, settings)
-            if isinstance(opened, BiasSet):
-                opened = set_question(opened)
-            _tell_unreadable(opened, settings, tell)
-        except InputError as error:
-            if settings.datasets:
-                raise
-            absent.append({"name": name, "reason": str(error)})
-            tell(f"{name} is left out: {error}")
-            continue
-        if not isinstance(opened, EvaluationSet):
-            raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
-        sets.append(opened)
-    for spec in settings.galleries:
-        people = _open_people(spec, settings, tell)
-        sets.append(set_question(people, settings.occupations, settings.template, settings.top))
-        _tell_unreadable(people, settings, tell)
-    names = [data.name for data in sets]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"Two sets have the name {twice[0]!r}, under which results are stored: rename one.")
-    return sets, absent
-
-
-def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
-    if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
-        return synthetic.retrieval_set(max(10, settings.eval_images // 4))
-    return open_dataset(
-        name, max_images=settings.eval_images, classes=settings.classes, template=settings.template
-    )
+def _open(name: str, settings: Settings) -> EvaluationSet:
+    limit = settings.eval_images
+    if name == "world/clips" and limit is not None:  # a clip is several images
+        limit = max(10, limit // 4)
+    data = open_dataset(name, max_images=limit, classes=settings.classes, template=settings.template)
+    require_readable(data, settings.skip_unreadable)
+    if not isinstance(data, EvaluationSet):
+        raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
+    return set_question(data) if isinstance(data, BiasSet) else data
 
 
 def _open_people(name: str, settings: Settings, tell: Callable[[str], None]) -> BiasSet:
-    """Open a gallery; several attributes with commas between them are crossed."""
+    """Open a gallery with the user's question; several attributes with commas between them are crossed."""
     if settings.attribute is None:
-        return open_gallery(name, max_images=settings.eval_images)
-    people, attribute, left_out = open_people(name, settings.attribute, settings.eval_images)
-    if not left_out:
-        return people
-    note = f"{attribute}: left out groups of fewer than {SMALLEST} people: {format_left_out(left_out)}"
-    tell(f"{people.name}, {note}")
-    fingerprint = digest([people.fingerprint, note])  # of the people that are left
-    return replace(people, notes=(*people.notes, note), fingerprint=fingerprint)
+        people = open_gallery(name, max_images=settings.eval_images)
+    else:
+        people, attribute, left_out = open_people(name, settings.attribute, settings.eval_images)
+        if left_out:
+            note = (
+                f"{attribute}: left out groups of fewer than {SMALLEST} people: {format_left_out(left_out)}"
+            )
+            tell(f"{people.name}, {note}")
+            fingerprint = digest([people.fingerprint, note])  # of the people that are left
+            people = replace(people, notes=(*people.notes, note), fingerprint=fingerprint)
+    return set_question(people, settings.occupations, settings.template, settings.top)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
     """Return the set's images, or its clips of several images each."""
     return data.clips if isinstance(data, RetrievalSet) else data.images
-
-
-def described(data: EvaluationSet) -> dict[str, Any]:
-    """Describe a set for the manifest."""
-    entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(items(data))}
-    if isinstance(data, ClassificationSet):
-        entry |= {"kind": "classification", "classes": len(data.classes)}
-    elif isinstance(data, BiasSet):
-        entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
-    if not isinstance(data, RetrievalSet):
-        entry["templates"] = list(data.templates)
-    return entry | {
-        "fingerprint": data.fingerprint,
-        "source": data.source,
-        "skipped": list(data.skipped),
-        "notes": list(data.notes),
-    }
 
 
 def hosts(
@@ -185,7 +140,7 @@ def hosts(
 def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
     """Return the places of a set's images in another; None if one is missing there."""
     ours, theirs = getattr(data, "digests", None), getattr(other, "digests", None)
-    if ours is None or theirs is None or not (theirs == ours[0]).all(axis=1).any():
+    if ours is None or theirs is None:
         return None
     at = {digest.tobytes(): place for place, digest in enumerate(theirs)}
     places = [at.get(digest.tobytes(), -1) for digest in ours]
@@ -195,20 +150,18 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 def question(data: EvaluationSet) -> str:
     """Hash all that matters of a set besides its images: labels, classes, templates, groups, captions."""
     images = {"images", "clips", "digests", "fingerprint", "source", "skipped", "notes"}
-    names = [field.name for field in fields(data) if field.name not in images]
-    return digest({name: getattr(data, name) for name in names})
+    return digest(
+        {field.name: getattr(data, field.name) for field in fields(data) if field.name not in images}
+    )
 
 
 # Pixels -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Pixels [n, 3, s, s] of items `first` to `last` of a shard; an item (a clip) may be several images."""
+class Batch(NamedTuple):
+    """Pixels [n, 3, s, s] of items of a shard. `sizes`: the number of images of each item, 1 or a clip's."""
 
     shard: int
-    first: int
-    last: int
     pixels: Tensor
     sizes: tuple[int, ...]
     ends_shard: bool
@@ -226,29 +179,25 @@ def shards_of(items: int, size: int | None = None) -> list[range]:
 
 
 @dataclass(frozen=True)
-class _Items(torch.utils.data.Dataset[tuple[Tensor, int] | str]):
-    """The pixels of each item and how many images it is."""
+class _Pixels(torch.utils.data.Dataset[Tensor | str]):
+    """The pixels of each item."""
 
     preprocess: Callable[[Sequence[Image.Image]], Tensor]
     items: Sequence[Any]
-    clips: bool
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int] | str:
-        """Return pixels and count, or why not: an exception would bring a worker's traceback."""
+    def __getitem__(self, index: int) -> Tensor | str:
+        """Return the pixels, or why not: an exception would bring a worker's traceback."""
         try:
             item = self.items[index]
-            frames = list(item) if self.clips else [item]
+            frames = [item] if isinstance(item, Image.Image) else list(item)
         except InputError as error:
             return str(error)
         except UNREADABLE as error:
             return (
-                f"Image {index + 1} of {len(self)} could be read when the run began and cannot be any more: "
-                f"{sandbox.reason(error)[:300]}. Put it back, or run the same command again without it."
+                f"Image {index + 1} of {len(self.items)} could be read when the run began and cannot be any "
+                f"more: {sandbox.reason(error)[:300]}. Put it back, or run the same command again without it."
             )
-        return self.preprocess(frames), len(frames)
+        return self.preprocess(frames)
 
 
 def load(
@@ -273,13 +222,15 @@ def load(
     Raises:
         InputError: If an item can't be read.
     """
-    n = sum(len(shards[shard]) for shard in wanted)
-    if not n:
-        return
-    processes = decoders(n, model.encoder.device.type, workers)
+    batches = [
+        (shard, range(start, min(start + batch, shards[shard].stop)))
+        for shard in wanted
+        for start in shards[shard][::batch]
+    ]
+    processes = decoders(sum(len(rows) for _, rows in batches), model.encoder.device.type, workers)
     loader = torch.utils.data.DataLoader(
-        _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
-        batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
+        _Pixels(model.preprocess, items(data)),
+        batch_sampler=[list(rows) for _, rows in batches],
         collate_fn=_join,
         worker_init_fn=sandbox.end_with_parent,
         num_workers=processes,
@@ -287,28 +238,18 @@ def load(
         pin_memory=model.encoder.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
-    for (shard, rows), joined in zip(_batches(shards, wanted, batch), loader, strict=True):
-        if isinstance(joined, str):
-            raise InputError(joined)
-        pixels, sizes = joined
-        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards[shard].stop)
+    for (shard, rows), loaded in zip(batches, loader, strict=True):
+        if isinstance(loaded, str):
+            raise InputError(loaded)
+        yield Batch(shard, *loaded, rows.stop == shards[shard].stop)
 
 
-def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
-    """Yield shard and items of each batch."""
-    for shard in wanted:
-        for start in shards[shard][::size]:
-            yield shard, range(start, min(start + size, shards[shard].stop))
-
-
-def _join(loaded: list[tuple[Tensor, int] | str]) -> tuple[Tensor, tuple[int, ...]] | str:
-    """Join the pixels, or return the first of the reasons why there are none."""
-    pairs = []
-    for item in loaded:
-        if isinstance(item, str):
-            return item
-        pairs.append(item)
-    return torch.cat([pixels for pixels, _ in pairs]), tuple(count for _, count in pairs)
+def _join(loaded: list[Tensor | str]) -> tuple[Tensor, tuple[int, ...]] | str:
+    """Join pixels in the worker, or return the first of the reasons why there are none."""
+    pixels = [item for item in loaded if isinstance(item, Tensor)]
+    if len(pixels) < len(loaded):
+        return next(item for item in loaded if isinstance(item, str))
+    return torch.cat(pixels), tuple(map(len, pixels))
 
 
 def decoders(images: int, device: str, workers: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The stages that label, judge, and score heads, by tags or by LLMs, which only the first process asks."""
+"""Labels, judgments, and scores of heads, by tags or by LLMs, which only the first process asks."""
 
 from __future__ import annotations
 
@@ -28,72 +28,11 @@ Spans = Mapping[Head, Sequence[Span]]
 
 def known_pool(settings: Settings) -> Pool:
     """Return the pool of texts, or as many texts as long as the longest of `reference` if that isn't here."""
-    name = settings.texts or "photographs"
-    if name == REFERENCE and find_reference() is None:
-        return make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(settings.all_ks[-1])])
-    return load_pool(name)
-
-
-def require_judges(settings: Settings) -> None:
-    """Refuse judges, keys (unless answers are cached), or a pool by which no head could be scored."""
-    panel, labeler = judges_of(settings, known_pool(settings))
-    if not panel.settings.cache.exists():
-        panel.require_keys()
-        if labeler is not None:
-            labeler.require_keys()
-    pool, k = load_pool(settings.texts or "photographs"), settings.all_ks[-1]
-    if len(pool) < k:
-        raise InputError(f"The pool {pool.name} has {len(pool)} texts, fewer than --k {k}.")
-
-
-def estimate_costs(settings: Settings, heads: int) -> list[CostEstimate]:
-    """Estimate the cost of each LLM, if all heads have the pool's longest texts.
-
-    Args:
-        settings: The run's settings.
-        heads: The number of heads.
-    """
-    pool = known_pool(settings)
-    panel, labeler = judges_of(settings, pool)
-    texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
-    one_head = [] if labeler is None else [labeler.estimate_cost({Head(0, 0): texts[: settings.k]})]
-    parts = filter(None, (texts[: settings.k], texts[settings.k :]))
-    one_head += panel.estimate_cost([Question("L0.H0", "Backgrounds", part) for part in parts])
-    return [estimate.repeated(heads) for estimate in one_head]
-
-
-def judges_of(
-    settings: Settings, pool: Pool, spending: Spending | None = None
-) -> tuple[Panel, Labeler | None]:
-    """Make the panel and, if an LLM labels, the labeler.
-
-    Args:
-        settings: The run's settings.
-        pool: The texts, with the tags for the judge `tags`.
-        spending: The budget of both (default: that of the settings).
-
-    Raises:
-        InputError: A judge isn't known, or most texts lack the tags that `tags` needs.
-    """
-    members = {settings.labeler, *settings.judges.split(",")}
-    tagged = sum(concept is not None for concept in pool.concepts)
-    unscored = members == {TAGS} and not tagged  # heads get their texts, but no score
-    if TAGS in members and 2 * tagged < len(pool) and not unscored:
-        raise InputError(
-            f"{tagged} of the {len(pool)} texts of {pool.name} have a concept, by which `{TAGS}` labels and "
-            "judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
+    if settings.texts == REFERENCE and find_reference() is None:
+        return make_pool(
+            REFERENCE, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(settings.all_ks[-1])]
         )
-    limits = JudgeSettings(
-        cache=settings.out / STAGES / "judges.sqlite",
-        budget=settings.budget,
-        prices=settings.prices,
-        max_tokens=settings.max_tokens,
-    )
-    spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
-    panel = Panel(settings.judges, limits, tags=pool, spending=spending)
-    if settings.labeler == TAGS:
-        return panel, None
-    return panel, Labeler(settings.labeler, limits, spending=spending)
+    return load_pool(settings.texts or "photographs")
 
 
 class Judging:
@@ -103,30 +42,53 @@ class Judging:
         labeler: The labeler, for the manifest.
         judges: The judges, likewise.
         spent: What labels and judgments have cost, per LLM (see `Caller.spent`), likewise.
-        normal: Each head's label in one spelling per concept, after `labels`.
-        unlabeled: How many heads have no label, by the labeler's reason, after `labels`.
+        normal: Each head's label in one spelling per concept, after `label`.
+        unlabeled: How many heads have no label, by the labeler's reason, after `label`.
     """
 
-    def __init__(
-        self, settings: Settings, store: Store, pool: Pool, spending: Spending | None = None
-    ) -> None:
-        """Make labeler and judges.
+    def __init__(self, settings: Settings, pool: Pool, spending: Spending | None = None) -> None:
+        """Make the judges and, if an LLM labels, the labeler.
 
         Args:
             settings: The run's settings.
-            store: The stages that keep the answers.
-            pool: The texts.
-            spending: A budget, which other models' runs may share.
+            pool: The texts, with the tags for the judge `tags`.
+            spending: A budget, which other models' runs may share (default: that of the settings).
+
+        Raises:
+            InputError: A judge isn't known, most texts lack the tags that `tags` needs, or the pool has fewer
+                texts than a head gets.
         """
-        self.settings, self.store, self.pool = settings, store, pool
-        self.panel, self.llm_labeler = judges_of(settings, pool, spending)
-        self.unlabeled = Counter[str]()
-        self.spent: list[Row] = []
-        self.normal: dict[Head, str | None] = {}
-        self.labeler: Row = {"name": TAGS, "stand_in": True}
-        if self.llm_labeler is not None:
-            self.labeler = self.llm_labeler.manifest_entry()
+        self.settings, self.pool, self.k = settings, pool, settings.k
+        members = {settings.labeler, *settings.judges.split(",")}
+        tagged = sum(concept is not None for concept in pool.concepts)
+        unscored = members == {TAGS} and not tagged  # heads get their texts, but no score
+        if TAGS in members and 2 * tagged < len(pool) and not unscored:
+            raise InputError(
+                f"{tagged} of the {len(pool)} texts of {pool.name} have a concept, by which `{TAGS}` labels "
+                "and judges: give a CSV with a column `concept` as --texts, or LLMs for both."
+            )
+        if len(pool) < settings.all_ks[-1]:
+            raise InputError(
+                f"The pool {pool.name} has {len(pool)} texts, fewer than --k {settings.all_ks[-1]}."
+            )
+        limits = JudgeSettings(
+            cache=settings.out / STAGES / "judges.sqlite",
+            budget=settings.budget,
+            prices=settings.prices,
+            max_tokens=settings.max_tokens,
+        )
+        spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
+        self.panel = Panel(settings.judges, limits, tags=pool, spending=spending)
+        self.llm_labeler = (
+            None if settings.labeler == TAGS else Labeler(settings.labeler, limits, spending=spending)
+        )
+        self.labeler: Row = (
+            self.llm_labeler.manifest_entry() if self.llm_labeler else {"name": TAGS, "stand_in": True}
+        )
         self.judges: list[Row] = list(self.panel.manifest_entry()["judges"])
+        self.spent: list[Row] = []
+        self.unlabeled = Counter[str]()
+        self.normal: dict[Head, str | None] = {}
         parents = labels.tree().parents
         self._tags = {"concepts": digest([list(parents), list(parents.values())]), "tags": pool.fingerprint}
 
@@ -135,18 +97,38 @@ class Judging:
         """True if labels and verdicts are by `tags` only."""
         return self.llm_labeler is None and all(judge["name"] == TAGS for judge in self.judges)
 
-    def labels(self, spans: Spans) -> dict[Head, str | None]:
+    def require_keys(self) -> None:
+        """Raise InputError if a key or package is missing, unless answers are stored that may be enough."""
+        if not self.panel.settings.cache.exists():
+            for llm in filter(None, (self.panel, self.llm_labeler)):
+                llm.require_keys()
+
+    def estimate(self, heads: int) -> list[CostEstimate]:
+        """Estimate the cost of each LLM for so many heads, if all of them have the pool's longest texts."""
+        texts = tuple(sorted(self.pool.texts, key=len)[-self.settings.all_ks[-1] :])
+        one_head = [self.llm_labeler.estimate_cost({Head(0, 0): texts[: self.k]})] if self.llm_labeler else []
+        parts = filter(None, (texts[: self.k], texts[self.k :]))
+        one_head += self.panel.estimate_cost([Question("L0.H0", "Backgrounds", part) for part in parts])
+        return [estimate.repeated(heads) for estimate in one_head]
+
+    def label(self, spans: Spans, store: Store) -> dict[Head, str | None]:
         """Label the heads in the labeler's words, None without an answer, which the next run asks for again.
 
         The labeler gets the texts of the main K only, whatever further K there are: a head has one concept.
+
+        Args:
+            spans: Each head's texts.
+            store: The stages that keep the answers.
         """
-        spans = {head: head_spans[: self.settings.k] for head, head_spans in spans.items()}
+        spans = {head: head_spans[: self.k] for head, head_spans in spans.items()}
         picked = {
             str(head): [[span.text, round(span.share, 9)] for span in head_spans]
             for head, head_spans in spans.items()
         }
         inputs = {"texts": digest(picked), "labeler": self.labeler, **self._tags}
-        rows = self._answers("labels", inputs, lambda: self._label(spans), self.llm_labeler is not None)
+        rows = self._answers(
+            store, "labels", inputs, lambda: self._label(spans), self.llm_labeler is not None
+        )
         self.unlabeled = Counter(row["cause"] for row in rows if row["cause"])
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
         return {Head.parse(row["head"]): row["wording"] for row in rows}
@@ -161,75 +143,67 @@ class Judging:
             self.panel.spending.expect([self.llm_labeler.estimate_cost(texts)])
             labeled = self.llm_labeler.label(texts)
             spent = [{"role": "labeler"} | self.llm_labeler.spent(texts)]
-        rows = [
-            {"head": str(head), "label": label, "wording": wording, "cause": cause}
-            for head, (label, wording, cause) in labeled.items()
-        ]
-        return {"rows": rows, "spent": spent}
+        return {
+            "rows": [{"head": str(head)} | answer._asdict() for head, answer in labeled.items()],
+            "spent": spent,
+        }
 
-    def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
+    def judge(self, spans: Spans, labeled: Mapping[Head, str | None], store: Store) -> list[Row]:
         """Judge each text once, whatever K there are. The next run asks again for what is unscored.
 
         Args:
             spans: Each head's texts. Those of the main K are one question, the others a second one.
             labeled: Each head's label; heads without one are not judged.
+            store: The stages that keep the answers.
 
         Returns:
             A row of the table judgments per head, judge, and text.
         """
-        items: list[tuple[Head, int, Question]] = []
+        questions: dict[tuple[Head, int], Question] = {}
         for head, label in sorted(labeled.items()):
-            texts, k = tuple(span.text for span in spans[head]), self.settings.k
+            texts = tuple(span.text for span in spans[head])
             if label is not None:
-                parts = ((0, texts[:k]), (k, texts[k:]))
-                items += [(head, first, Question(str(head), label, part)) for first, part in parts if part]
-        questions = [[question.head_key, question.label, list(question.texts)] for *_, question in items]
-        inputs = {"questions": digest(questions), "judges": self.panel.manifest_entry(), **self._tags}
+                for first, part in ((0, texts[: self.k]), (self.k, texts[self.k :])):
+                    questions |= {(head, first): Question(str(head), label, part)} if part else {}
+        sent = [[question.head_key, question.label, list(question.texts)] for question in questions.values()]
+        inputs = {"questions": digest(sent), "judges": self.panel.manifest_entry(), **self._tags}
         by_llm = any(not judge["stand_in"] for judge in self.judges)
-        return self._answers("judgments", inputs, lambda: self._judge(items), by_llm)
+        return self._answers(store, "judgments", inputs, lambda: self._judge(questions), by_llm)
 
-    def _judge(self, items: Sequence[tuple[Head, int, Question]]) -> Row:
-        """Ask the judges; items: head, rank of the question's first text, and question."""
-        questions = [question for *_, question in items]
-        self.panel.spending.expect(self.panel.estimate_cost(questions))
+    def _judge(self, questions: Mapping[tuple[Head, int], Question]) -> Row:
+        """Ask the judges; questions: by head and rank of the question's first text."""
+        sent = list(questions.values())
+        self.panel.spending.expect(self.panel.estimate_cost(sent))
         rows = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
             | asdict(judgment)
-            for (head, first, question), by_judge in zip(items, self.panel.judge(questions), strict=True)
+            for ((head, first), question), by_judge in zip(
+                questions.items(), self.panel.judge(sent), strict=True
+            )
             for judgments in by_judge
             for rank, (text, judgment) in enumerate(zip(question.texts, judgments, strict=True), first)
         ]
-        return {"rows": rows, "spent": [{"role": "judge"} | spent for spent in self.panel.spent(questions)]}
+        return {"rows": rows, "spent": [{"role": "judge"} | spent for spent in self.panel.spent(sent)]}
 
     def _answers(
-        self, name: str, inputs: Mapping[str, Any], ask: Callable[[], Row], by_llm: bool
+        self, store: Store, name: str, inputs: Mapping[str, Any], ask: Callable[[], Row], by_llm: bool
     ) -> list[Row]:
-        """Return the rows of a stage, and keep what they cost. Only the first process asks.
+        """Return the rows of a stage, and keep what they cost; LLMs get rows with a `cause` again."""
 
-        Args:
-            name: The stage.
-            inputs: All that its rows depend on.
-            ask: Returns `rows` and what was `spent` on them.
-            by_llm: True if rows with a `cause`, which have no answer, are asked again.
-        """
-        stage = self.store.stage(name, inputs)
-        answers: Row = stage.read_json() if stage.done else {}
-        if not answers or (by_llm and any(row["cause"] for row in answers["rows"])):
-            with self.store.bar(desc=name, total=1) as bar:
-                self.store.processes.once(lambda: stage.write_json(ask()))
-                bar.update(1)
-            stage.finish()
-            answers = stage.read_json()
+        def is_final(answers: Row) -> bool:
+            return not (by_llm and any(row["cause"] for row in answers["rows"]))
+
+        answers: Row = store.json(name, inputs, ask, is_final)
         self.spent += answers["spent"]
         rows: list[Row] = answers["rows"]
         return rows
 
-    def chance(self, k: int) -> list[float]:
-        """Return CCS@0 ... CCS@k of random texts if label and verdicts are by tags, else an empty list."""
+    def chance(self, store: Store) -> list[float]:
+        """Return CCS@0 ... CCS@K of random texts if label and verdicts are by tags, else an empty list."""
         if not self.by_tags or not any(self.pool.concepts):
             return []
-        inputs = {**self._tags, "k": k}
-        shares: list[float] = self.store.json("chance", inputs, lambda: chance_by_tags(self.pool, k))
+        inputs = {**self._tags, "k": self.k}
+        shares: list[float] = store.json("chance", inputs, lambda: chance_by_tags(self.pool, self.k))
         return shares
 
 
@@ -257,19 +231,15 @@ def score_heads(
         verdicts[Head(row["layer"], row["head"])].setdefault(row["judge"], []).append(row["verdict"])
     scores: dict[int, dict[Head, HeadScore]] = {k: {} for k in ks}
     rows = []
-    for head, head_spans in spans.items():
-        by_judge = list(verdicts[head].values())
-        label = labels[head]
-        # A head without a concept was not judged: its score is unknown, not zero.
-        unanimous, majority = (
-            {k: score.ccs([texts[:k] for texts in by_judge], rule) if by_judge else None for k in ks}
-            for rule in score.RULES
-        )
-        for k in ks:
-            scores[k][head] = HeadScore(unanimous[k], label)
+    for k in ks:
+        for head, head_spans in spans.items():
+            by_judge, label = [texts[:k] for texts in verdicts[head].values()], labels[head]
+            # A head without a concept was not judged: its score is unknown, not zero.
+            unanimous, majority = (score.ccs(by_judge, rule) if by_judge else None for rule in score.RULES)
+            scores[k][head] = HeadScore(unanimous, label)
             rows.append(
-                {"layer": head.layer, "head": head.head, "label": label, "k": k, "ccs": unanimous[k]}
-                | {"level": score.level(unanimous[k], k), "majority": majority[k]}
+                {"layer": head.layer, "head": head.head, "label": label, "k": k, "ccs": unanimous}
+                | {"level": score.level(unanimous, k), "majority": majority}
                 | {"share": min(1.0, sum(span.share for span in head_spans[:k])), "variance": variance[head]}
             )
-    return scores, sorted(rows, key=lambda row: row["k"])
+    return scores, rows

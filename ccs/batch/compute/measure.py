@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import nan
 from typing import Any
 
@@ -28,6 +29,8 @@ from ccs.model.model import Model
 from ccs.results import queries, schema
 
 Row = dict[str, Any]
+Kinds = Mapping[HeadSet, set[str]]
+"""The kinds of ablation set that a set of heads has; "random" for all random ones."""
 Embeddings = Callable[[HeadSet], np.ndarray]
 """Returns the embeddings [n, D] of the images with these heads ablated."""
 
@@ -82,8 +85,8 @@ def share_of(ablations: Sequence[AblationSet], rank: int, size: int) -> list[Abl
         have fewer metrics, are dealt out evenly.
     """
     baseline, *others = ablations
-    chosen = set(unique_heads(sorted(others, key=lambda ablation: ablation.is_random))[rank::size])
-    return [baseline, *(ablation for ablation in others if ablation.heads in chosen)]
+    heads = unique_heads(sorted(others, key=lambda ablation: ablation.is_random))[rank::size]
+    return [baseline, *(ablation for ablation in others if ablation.heads in heads)]
 
 
 def join_shares(shares: Sequence[Sequence[Row]], ablations: Sequence[AblationSet]) -> list[Row]:
@@ -130,48 +133,38 @@ class Evaluation:
         If images have pools of their own, a ranking of all of them has no PREFERENCES, which read the whole
         ranking of every draw.
         """
+        kinds: dict[HeadSet, set[str]] = {}
+        for ablation in self.ablations:
+            kinds.setdefault(ablation.heads, set()).add("random" if ablation.is_random else ablation.kind)
         if isinstance(self.data, ClassificationSet):
-            measured = self._of_classes(self.data)
+            measured = self._of_classes(self.data, kinds)
         elif isinstance(self.data, BiasSet):
-            measured = self._of_people(self.data)
+            measured = self._of_people(self.data, kinds)
         else:
-            measured = self._of_clips(self.data)
-        by_heads: dict[HeadSet, list[Row]] = {heads: [] for heads in self._head_sets}
+            measured = self._of_clips(self.data, kinds)
+        by_heads: dict[HeadSet, list[Row]] = {heads: [] for heads in kinds}
         for heads, row in measured:
             by_heads[heads].append(row)
-        return [
-            _names(ablation) | reduced
-            for ablation in self.ablations
-            for row in by_heads[ablation.heads]
-            if (reduced := _reduced(ablation, row)) is not None
-        ]
+        rows: list[Row] = []
+        for ablation in self.ablations:
+            heads = ablation.heads
+            names = {
+                "ablation": ablation.name,
+                "seed": ablation.seed,
+                "heads": str(heads),
+                "n_heads": len(heads),
+            }
+            rows += [names | row for row in _rows_of(ablation, by_heads[heads])]
+        return rows
 
-    @property
-    def _head_sets(self) -> list[HeadSet]:
-        return unique_heads(self.ablations)
-
-    @property
-    def _with_intervals(self) -> set[HeadSet]:
-        return {ablation.heads for ablation in self.ablations if not ablation.is_random}
-
-    def _metrics_of(self, heads: HeadSet) -> Sequence[skew.MetricName] | None:
-        """Return the metrics that get intervals by occupation; None for all."""
-        kinds = {
-            "random" if ablation.is_random else ablation.kind
-            for ablation in self.ablations
-            if ablation.heads == heads
-        }
-        if kinds <= {"random"}:
-            return ()
-        return _MAIN_METRICS[:1] if kinds <= {"random", "single"} else None
-
-    def _of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
+    def _of_classes(self, data: ClassificationSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
-        with_intervals, baselines = self._with_intervals, dict[str, zeroshot.Accuracy]()
-        for heads in self._head_sets:
+        baselines = dict[str, zeroshot.Accuracy]()
+        compare = partial(zeroshot.compare_accuracies, draws=DRAWS, seed=self.seed)
+        for heads, of_heads in kinds.items():
             images = self.embeddings(heads)
             row = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
-            if heads not in with_intervals:
+            if of_heads == {"random"}:
                 correct = float(zeroshot.correct(images, self.texts, data.labels).mean())
                 yield heads, row | _columns(Estimate(correct, nan, nan), baselines[""].top1.value, None)
                 continue
@@ -179,43 +172,37 @@ class Evaluation:
                 result = zeroshot.accuracy(
                     images, self.texts, data.labels, self.seed, subset=classes, draws=DRAWS
                 )
-                baseline = baselines.setdefault(subset, result)
-                effect = (
-                    zeroshot.compare_accuracies(result, baseline, draws=DRAWS, seed=self.seed)
-                    if heads
-                    else None
-                )
+                before = baselines.setdefault(subset, result)
+                effect = compare(result, before) if heads else None
                 names = {"subset": subset, "n": result.n}
-                yield heads, row | names | _columns(result.top1, baseline.top1.value, effect)
+                yield heads, row | names | _columns(result.top1, before.top1.value, effect)
 
-    def _of_clips(self, data: RetrievalSet) -> Iterator[tuple[HeadSet, Row]]:
+    def _of_clips(self, data: RetrievalSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
         """Make rows in the usual way and, with `as_published`, in the paper's."""
         owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
         variants = [(data.name, self.embeddings, False)]
         if self.as_published:
             published = self.published or self.embeddings
             variants.append((f"{data.name}{schema.AS_PUBLISHED}", published, True))
+        compare = partial(retrieval.compare_recall, seed=self.seed)
         baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
-        for heads, (name, embeddings, as_published) in itertools.product(self._head_sets, variants):
+        for heads, (name, embeddings, as_published) in itertools.product(kinds, variants):
             for result in retrieval.measure_recall(
                 embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
-                baseline = baselines.setdefault((name, result.direction), result)
+                before = baselines.setdefault((name, result.direction), result)
                 for metric, estimate in result.metrics.items():
-                    effect = (
-                        retrieval.compare_recall(result, baseline, metric, seed=self.seed) if heads else None
-                    )
+                    effect = compare(result, before, metric) if heads else None
                     row = {"dataset": name, "direction": result.direction, "metric": metric, "n": result.n}
-                    yield heads, row | _columns(estimate, baseline.metrics[metric].value, effect)
+                    yield heads, row | _columns(estimate, before.metrics[metric].value, effect)
 
-    def _of_people(self, data: BiasSet) -> Iterator[tuple[HeadSet, Row]]:
+    def _of_people(self, data: BiasSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
         """Make rows of each occupation's ranking of its own images, if the set has such pools, and of all."""
         pools = [False, True] if data.pools is not None else [False]
-        variants: list[tuple[str, bool, bool]] = [
-            (attribute, pool, False) for pool in pools for attribute in data.groups
-        ]
-        for attribute in data.groups if self.as_published else ():
-            variants += [(attribute, False, True)] if skew.has_order_fault(data.name, attribute) else []
+        variants = [(attribute, pool, False) for pool in pools for attribute in data.groups]
+        if self.as_published:
+            faulty = (attribute for attribute in data.groups if skew.has_order_fault(data.name, attribute))
+            variants += [(attribute, False, True) for attribute in faulty]
         with ranking.threads() as map:
             scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
             tasks = [
@@ -228,28 +215,26 @@ class Evaluation:
                 )
                 for attribute, one_pool, as_published in variants
             ]
-            for heads in self._head_sets:
+            for heads, of_heads in kinds.items():
                 images = self.embeddings(heads)
                 scores = ranking.cosines(self.texts, images, map=map)
                 for task in tasks:
-                    for row in task.rows(images, scores, self._metrics_of(heads)):
+                    for row in task.rows(images, scores, of_heads):
                         yield heads, row
 
 
-def _names(ablation: AblationSet) -> Row:
-    heads = ablation.heads
-    return {"ablation": ablation.name, "seed": ablation.seed, "heads": str(heads), "n_heads": len(heads)}
-
-
-def _reduced(ablation: AblationSet, row: Row) -> Row | None:
-    """Return what this ablation set has of a row of its heads; None if it lacks the metric."""
-    of_people = "occupation" in row
-    if ablation.kind == "single" and of_people:
-        return row if row["metric"].startswith(("MaxSkew", *PART_METRICS)) else None
-    if ablation.is_random and "direction" not in row:
-        main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
-        return row | _NO_INTERVAL if main and row.get("mode", "correct") == "correct" else None
-    return row
+def _rows_of(ablation: AblationSet, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield what this ablation set has of the rows of its heads."""
+    for row in rows:
+        if ablation.kind == "single" and "occupation" in row:
+            if row["metric"].startswith(("MaxSkew", *PART_METRICS)):
+                yield row
+        elif ablation.is_random and "direction" not in row:
+            main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
+            if main and row.get("mode", "correct") == "correct":
+                yield row | _NO_INTERVAL
+        else:
+            yield row
 
 
 class _BiasRows:
@@ -276,18 +261,17 @@ class _BiasRows:
         self._baseline: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
-    def rows(
-        self, images: np.ndarray, scores: bias.Scores, metrics: Sequence[skew.MetricName] | None
-    ) -> Iterator[Row]:
+    def rows(self, images: np.ndarray, scores: bias.Scores, kinds: set[str]) -> Iterator[Row]:
         """Make the rows of one set of heads.
 
         Args:
             images: The images' embeddings [n, D].
             scores: All prompts' cosines with them.
-            metrics: The metrics with intervals, by occupation; None for all, () for the main means only.
+            kinds: The kinds of its ablation sets. Random ones have the main means only.
         """
-        if metrics != ():
-            result = self._measure(images, scores, None if self._as_published else metrics)
+        if kinds != {"random"}:
+            skew_only = kinds <= {"random", "single"} and not self._as_published
+            result = self._measure(images, scores, _MAIN_METRICS[:1] if skew_only else None)
             if self._baseline is None:
                 self._baseline = result
                 _, first, alike = np.unique(result.pools, axis=0, return_index=True, return_inverse=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -14,8 +14,7 @@ import numpy as np
 
 import ccs
 from ccs import results
-from ccs.analysis import ablation_sets
-from ccs.analysis.ablation_sets import AblationSet, level_heads
+from ccs.analysis.ablation_sets import AblationSet, level_heads, too_many_unscored
 from ccs.analysis.sample_size import warn_if_small
 from ccs.batch.compute import Precision, Settings, inputs, measure
 from ccs.batch.compute.ablations import choose_ablations, count_ablations, make_ablations
@@ -23,7 +22,7 @@ from ccs.batch.compute.embed import Embedder, largest_errors, read_embeddings
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.measure import Evaluation, Row, unique_heads
-from ccs.batch.compute.stages import Processes, Stage, Store, digest
+from ccs.batch.compute.stages import Processes, Store, digest
 from ccs.batch.pages import count
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
@@ -31,7 +30,6 @@ from ccs.heads import Head, Intervention
 from ccs.judges.prices import Spending
 from ccs.metrics import bias, ranking
 from ccs.metrics.accuracy import near_chance
-from ccs.model.model import Model
 from ccs.progress import Bar, BarMaker
 from ccs.results import schema
 from ccs.texts import score
@@ -41,21 +39,6 @@ from ccs.texts.textspan import Span
 
 KEPT_BYTES = 1e9
 """Largest embeddings of a dataset that a run keeps for the next one."""
-Variances = Mapping[Head, float]
-
-
-def _refuse_other_weights(folder: Path, model: Model) -> None:
-    """Raise InputError if the folder has the results of other weights, as of a folder of the same name."""
-    try:
-        earlier = results.read_manifest(folder)["model"]
-    except InputError:
-        return
-    if earlier["weights_hash"] != model.weights_hash:
-        raise InputError(
-            f"{folder} has tables of other weights named {earlier['name']!r} "
-            f"({earlier['weights_hash'][:12]}, not {model.weights_hash[:12]}): give another --out, or remove "
-            "that folder."
-        )
 
 
 class Run:
@@ -75,23 +58,24 @@ class Run:
         self,
         settings: Settings,
         processes: Processes,
-        open_data: Callable[[Settings], Opened],
+        opened: Opened,
         spending: Spending | None = None,
         bar: BarMaker = Bar,
     ) -> None:
-        """Load the model and open its images and sets.
+        """Load the model.
 
         Args:
             settings: The settings for this model.
             processes: The processes of the run.
-            open_data: Opens images and sets.
+            opened: The images and sets.
             spending: A budget, which other models' runs may share.
             bar: Makes the bars of progress.
 
         Raises:
-            InputError: The model or its images can't be used.
+            InputError: The model can't be used, or the folder has the results of another one.
         """
         self.processes, self.started = processes, monotonic()
+        self.images, self.sets, self.absent = opened
         source = partial(ccs.load, settings.clip)
         if settings.text_encoder:
             source = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
@@ -100,13 +84,12 @@ class Run:
         load = partial(source, device=processes.device, precision=precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.encoder.require_heads(Intervention.parse(settings.ablate))
-        if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
+        if settings.ablate and not self.sets:
             raise InputError("--ablate requires a dataset; give --dataset, --gallery, or --suite.")
         self.folder = settings.out / results.folder_name(self.model.name)
         self.pool = processes.once(partial(self._open_pool, settings))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes, bar)
-        self.judging = Judging(settings, self.store, self.pool, spending)
-        self.images, self.sets, self.absent = open_data(replace(settings, models=()))
+        self.judging = Judging(settings, self.pool, spending)
         self.precision: dict[str, Any] = {}
         self.settings = replace(settings, precision=self._checked_precision(settings, precision))
         self.embedder = Embedder(self.model, self.store, self.settings)
@@ -118,7 +101,15 @@ class Run:
         self.alike: dict[str, list[list[str]]] = {}
 
     def _open_pool(self, settings: Settings) -> Pool:
-        _refuse_other_weights(self.folder, self.model)
+        """Load the pool. Raises InputError if --out has the results of other weights of this name."""
+        ours, theirs = self.model.weights_hash, ""
+        with suppress(InputError):  # no results
+            theirs = results.read_manifest(self.folder)["model"]["weights_hash"]
+        if theirs not in ("", ours):
+            raise InputError(
+                f"{self.folder} has tables of other weights named {self.model.name!r} ({theirs[:12]}, not "
+                f"{ours[:12]}): give another --out, or remove that folder."
+            )
         return load_pool(settings.texts or "photographs")
 
     def _checked_precision(self, settings: Settings, precision: Precision) -> Precision:
@@ -139,59 +130,65 @@ class Run:
 
     def go(self) -> None:
         """Do the stages that are not done yet. Raises InputError."""
-        images = self.images
-        inputs_of_checks = {"weights": self.model.weights_hash, "images": images.fingerprint}
-        inputs_of_checks |= {"heads": str(self.model.heads)}
+        images, model = self.images, self.model
+        checked = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
         self.errors = self.store.json(
-            "checks", inputs_of_checks, lambda: largest_errors(self.model.in_float32(), images.images)
+            "checks", checked, lambda: largest_errors(model.in_float32(), images.images)
         )
-        statistics = self.embedder.statistics(images)
+        spans, variance = self._choose_texts()
         self._warn_if_small("head statistics", images.name, len(images.images))
-        spans, variance = self._choose_texts(statistics)
         scores = self._score(spans, variance)
         if not self.sets:
             return
-        ablations = make_ablations(self.model, self.settings, scores, variance, self.notices.append)
-        of_sets = {data.name: choose_ablations(ablations, data, self.settings) for data in self.sets}
-        hosts = inputs.hosts(self.sets, {name: unique_heads(of_set) for name, of_set in of_sets.items()})
+        ablations = make_ablations(model, self.settings, scores, variance, self.notices.append)
+        chosen = {data.name: choose_ablations(ablations, data, self.settings) for data in self.sets}
+        hosts = inputs.hosts(self.sets, {name: unique_heads(of_set) for name, of_set in chosen.items()})
         for place, data in enumerate(self.sets):
             host, rows = hosts[data.name]
             embedded_later = any(hosts[later.name][0] is host for later in self.sets[place + 1 :])
-            self._measure(data, of_sets[data.name], host, rows, embedded_later)
-        measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-        if effects := measure.head_effects(measured):
+            measured = self._measure(data, chosen[data.name], host, rows, embedded_later)
+            self.tables.setdefault(measure.table_of(data), []).extend(measured["rows"])
+            self.alike[data.name] = measured["alike"]
+            self._warn(data, measured["rows"][0])
+        rows_of_heads = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
+        if effects := measure.head_effects(rows_of_heads):
             self.tables["heads"] = effects
 
     def part_lengths(self) -> dict[str, float]:
         """Estimate how long the parts of the run take, in images whose statistics are collected."""
+        answers = 1.0 if self.judging.by_tags else 20.0 * len(self.model.heads)
         lengths = {"statistics": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
-        if not self.judging.by_tags:
-            lengths |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
-        counts = {
-            data.name: count_ablations(data, self.settings, len(self.model.heads)) for data in self.sets
-        }
-        hosts = inputs.hosts(self.sets, counts)
+        lengths |= {"labels": answers, "judgments": answers}
         for data in self.sets:
-            n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
-            length = n * (1 + sum(counts[data.name]) / 9)
-            lengths |= {f"embed/{data.name}": length} if hosts[data.name][0] is data else {}
-            lengths[f"measure/{data.name}"] = length * (0.4 if isinstance(data, BiasSet) else 0.1)
+            ablations = sum(count_ablations(data, self.settings, len(self.model.heads)))
+            length = len(inputs.items(data)) * (1 + ablations / 9)
+            lengths |= {f"embed/{data.name}": length, f"measure/{data.name}": length / 4}
         return lengths
 
     def _warn_if_small(self, result: str, name: str, n: int) -> None:
         if warning := warn_if_small(result, n):
             self.warnings.append(f"{name}: {warning}")
 
+    def _warn(self, data: EvaluationSet, baseline: Row) -> None:
+        """Warn of a small set, and of an accuracy near chance. baseline: its first row."""
+        if isinstance(data, ClassificationSet):
+            if doubt := near_chance(baseline["value"], baseline["low"], len(data.classes)):
+                self.warnings.append(f"{data.name}: {doubt}")
+            self._warn_if_small("accuracy", data.name, len(data.images))
+        elif isinstance(data, BiasSet):
+            groups = [size for cells in data.groups.values() for size in Counter(cells.tolist()).values()]
+            self._warn_if_small("bias", data.name, min(groups))
+
     # Stages ---------------------------------------------------------------------------------------------
 
-    def _choose_texts(self, statistics: Stage) -> tuple[dict[Head, tuple[Span, ...]], Variances]:
+    def _choose_texts(self) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
         """Return the texts of each head, and the variance of its contribution."""
-        texts = self.embedder.texts(self.pool)
+        statistics, texts = self.embedder.statistics(self.images), self.embedder.texts(self.pool)
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
 
         def choose() -> list[Any]:
             moments = self.embedder.read_statistics(statistics)
-            spans_by_head = ccs.textspan(moments, self.pool.texts, texts.read_rows("texts"), k)
+            spans_by_head = ccs.textspan(moments, self.pool.texts, texts.read_arrays(0)["texts"], k)
             variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
             return [
                 [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
@@ -209,11 +206,11 @@ class Run:
         return spans, {Head.parse(name): variance for name, variance, _ in rows}
 
     def _score(
-        self, spans: Mapping[Head, tuple[Span, ...]], variance: Variances
+        self, spans: Mapping[Head, tuple[Span, ...]], variance: Mapping[Head, float]
     ) -> dict[int, dict[Head, HeadScore]]:
         """Label, judge, and score the heads; return their scores at each K."""
         judging, k = self.judging, self.settings.k
-        labeled = judging.labels(spans)
+        labeled = judging.label(spans, self.store)
         for cause, n in judging.unlabeled.items():
             self.notices.append(
                 f"The labeler named no concept for {count(n, 'head')}, a later run asks again: {cause}"
@@ -223,15 +220,15 @@ class Run:
             | {"labeler": judging.labeler["name"]}
             for head, label in sorted(labeled.items())
         ]
-        judged = self.tables["judgments"] = judging.judgments(spans, labeled)
-        self.chance = judging.chance(k)
+        judged = self.tables["judgments"] = judging.judge(spans, labeled, self.store)
+        self.chance = judging.chance(self.store)
         scores, self.tables["scores"] = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
-        high = level_heads(scores[k], k)["high"]
-        spellings = {head: (labeled[head], judging.normal[head]) for head in high}
+        spellings = {
+            head: (labeled[head], judging.normal[head]) for head in level_heads(scores[k], k)["high"]
+        }
         self.tables["ccr"] = score.ccr_rows(spellings, sorted({head.layer for head in labeled}))
         if self.sets:
-            unscored = (ablation_sets.too_many_unscored(scores[k], k) for k in self.settings.all_ks)
-            self.warnings += filter(None, unscored)
+            self.warnings += filter(None, (too_many_unscored(of_k, k) for k, of_k in scores.items()))
         return scores
 
     def _measure(
@@ -241,8 +238,8 @@ class Run:
         host: EvaluationSet,
         rows: np.ndarray | None,
         embedded_later: bool,
-    ) -> None:
-        """Add a set's results to the tables.
+    ) -> dict[str, Any]:
+        """Return a set's rows, and its prompts that are `alike`, measured by all processes.
 
         Args:
             data: The set.
@@ -251,68 +248,43 @@ class Run:
             rows: The places of its images there.
             embedded_later: True if a later set uses the host's embeddings.
         """
-        head_sets = unique_heads(ablations)
+        head_sets, settings = unique_heads(ablations), self.settings
         stage_inputs = {
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.inputs_of(data, head_sets)),
             "ablations": [[ablation.name, ablation.seed, str(ablation.heads)] for ablation in ablations],
             "question": inputs.question(data),
-            "seed": self.settings.seed,
-            "as_published": self.settings.as_published,
+            "seed": settings.seed,
+            "as_published": settings.as_published,
             "draws": [measure.DRAWS, bias.DRAWS],
         }
         stage = self.store.stage(f"measure/{data.name}", stage_inputs)
-        if not stage.done:
+        if stage.missing:
             embedded = [self.embedder.images(host, head_sets)]
-            clips_as_published = isinstance(data, RetrievalSet) and self.settings.as_published
-            if clips_as_published and not self.model.is_openai_scaled:
+            if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
                 embedded.append(self.embedder.images(host, head_sets, as_published=True))
             stage.started = monotonic()  # not when it was opened
             readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
             with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
-                result = self._results(data, ablations, *readers)
-                self.processes.once(lambda: stage.write_json(result))
+                evaluation = Evaluation(
+                    data=data,
+                    ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
+                    texts=measure.embed_texts(self.model, data),
+                    embeddings=readers[0],
+                    published=readers[-1],
+                    as_published=settings.as_published,
+                    logit_scale=self.model.logit_scale,
+                    seed=settings.seed,
+                )
+                shares = self.processes.gather(self.processes.together(evaluation.rows))
+                measured = measure.join_shares(shares, ablations)
+                measured += measure.over_sets(measured, measure.table_of(data))
+                alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else []
+                self.processes.once(lambda: stage.write_json({"rows": measured, "alike": alike}))
                 bar.update(len(ablations))
             stage.finish()
             for of_images in embedded:
                 if of_images.size > KEPT_BYTES and not embedded_later:
                     of_images.discard()
-        measured = stage.read_json()
-        self.tables.setdefault(measure.table_of(data), []).extend(measured["rows"])
-        self.alike[data.name] = measured["alike"]
-        self._warn(data, measured["rows"][0])
-
-    def _warn(self, data: EvaluationSet, baseline: Row) -> None:
-        """Warn of a small set, and of an accuracy near chance. baseline: its first row."""
-        if isinstance(data, ClassificationSet):
-            if doubt := near_chance(baseline["value"], baseline["low"], len(data.classes)):
-                self.warnings.append(f"{data.name}: {doubt}")
-            self._warn_if_small("accuracy", data.name, len(data.images))
-        elif isinstance(data, BiasSet):
-            groups = [size for cells in data.groups.values() for size in Counter(cells.tolist()).values()]
-            self._warn_if_small("bias", data.name, min(groups))
-
-    def _results(
-        self,
-        data: EvaluationSet,
-        ablations: Sequence[AblationSet],
-        embeddings: measure.Embeddings,
-        published: measure.Embeddings | None = None,
-    ) -> dict[str, Any]:
-        """Measure all ablation sets, each process its share."""
-        texts = measure.embed_texts(self.model, data)
-        evaluation = Evaluation(
-            data=data,
-            ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
-            texts=texts,
-            embeddings=embeddings,
-            published=published,
-            as_published=self.settings.as_published,
-            logit_scale=self.model.logit_scale,
-            seed=self.settings.seed,
-        )
-        shares = self.processes.gather(self.processes.together(evaluation.rows))
-        rows = measure.join_shares(shares, ablations)
-        rows += measure.over_sets(rows, measure.table_of(data))
-        alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
-        return {"rows": rows, "alike": alike}
+        result: dict[str, Any] = stage.read_json()
+        return result

@@ -101,16 +101,9 @@ def start(device: str = "auto") -> Processes:
 
     Raises InputError if this machine doesn't have the device.
     """
-    from ccs.model.loading.sources import AUTO, DEVICE, usable_device
+    from ccs.model.loading.sources import usable_device
 
     chosen = usable_device(device)
-    requested = os.environ.get(DEVICE) if device == AUTO else device
-    by_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ and "ACCELERATE_USE_CPU" not in os.environ
-    if by_accelerate and chosen.type == "cpu" and requested != "cpu":
-        raise InputError(
-            "`accelerate launch --multi_gpu` needs a GPU, and this machine has none: give --device cpu to "
-            "compute on the CPU, or start with torchrun --standalone --nproc_per_node N."
-        )
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return Processes(device=str(chosen))
     require("all", "accelerate")
@@ -119,14 +112,6 @@ def start(device: str = "auto") -> Processes:
     # What is exchanged are small Python objects, for which Gloo is enough; NCCL takes one process per GPU.
     state = PartialState(cpu=chosen.type == "cpu", timeout=_WAIT, backend="gloo")
     return Processes(state.process_index, state.num_processes, str(state.device))
-
-
-class Ended(KeyboardInterrupt):
-    """The launcher ends this process, as it does when another one of the run has ended."""
-
-
-def _end(*_: object) -> None:
-    raise Ended
 
 
 def in_processes(device: str, work: Callable[[Processes], int]) -> int:
@@ -144,14 +129,15 @@ def in_processes(device: str, work: Callable[[Processes], int]) -> int:
     """
     import torch.distributed
 
-    previous = signal.signal(signal.SIGTERM, _end)
+    # A launcher ends the others so when one of a run's processes has ended.
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     processes = start(device)
     try:
         return work(processes)
-    except (InputError, KeyboardInterrupt) as error:
-        if processes.first or isinstance(error, Ended | Lost):
+    except InputError as error:
+        if processes.first or isinstance(error, Lost):
             raise
-        return 2 if isinstance(error, InputError) else 130
+        return 2
     finally:
         signal.signal(signal.SIGTERM, previous)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -203,14 +189,9 @@ class Stage:
     started: float = field(default_factory=time.monotonic)
 
     @property
-    def done(self) -> bool:
-        """Whether no shard is missing."""
-        return not self.missing
-
-    @property
-    def missing(self) -> tuple[int, ...]:
+    def missing(self) -> list[int]:
         """The shards that are missing, as far as this process knows before the stage is finished."""
-        return tuple(index for index in range(self.shards) if index not in self.paths)
+        return [index for index in range(self.shards) if index not in self.paths]
 
     @property
     def size(self) -> int:
@@ -219,7 +200,7 @@ class Stage:
 
     def mine(self) -> list[int]:
         """Return the missing shards that this process writes, each `size`-th."""
-        return list(self.missing[self.store.processes.rank :: self.store.processes.size])
+        return self.missing[self.store.processes.rank :: self.store.processes.size]
 
     def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a shard.
@@ -239,10 +220,6 @@ class Stage:
         """Read a shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])
         return arrays
-
-    def read_rows(self, name: str) -> np.ndarray:
-        """Read the arrays of that name of all shards, one after the other."""
-        return np.concatenate([self.read_arrays(index)[name] for index in range(self.shards)])
 
     def read_json(self) -> Any:
         """Read a stage of one shard."""
@@ -284,23 +261,21 @@ class Stage:
         self.paths[index] = path
 
 
+@dataclass
 class Store:
     """The stages of one model's run.
 
     Attributes:
+        folder: Where they are.
+        processes: The processes of the run.
+        bar: Makes the bar of a stage's progress.
         seconds: How long each stage took that this run did.
     """
 
-    def __init__(self, folder: Path, processes: Processes, bar: BarMaker = Bar) -> None:
-        """Keep the stages in a folder.
-
-        Args:
-            folder: The folder.
-            processes: The processes of the run.
-            bar: Makes the bar of a stage's progress.
-        """
-        self.folder, self.processes, self.bar = folder, processes, bar
-        self.seconds: dict[str, float] = {}
+    folder: Path
+    processes: Processes
+    bar: BarMaker = Bar
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
         """Open a stage.
@@ -312,21 +287,29 @@ class Store:
             suffix: Of the shards' files.
         """
         key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
-        folder = self.folder / name.replace("/", "--")
-        stage = Stage(name, key, folder, shards, suffix, self)
+        stage = Stage(name, key, self.folder / name.replace("/", "--"), shards, suffix, self)
         stage.paths = self.processes.once(stage.sort)
         return stage
 
-    def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+    def json(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        work: Callable[[], Any],
+        is_final: Callable[[Any], bool] = lambda _: True,
+    ) -> Any:
         """Return the JSON value of a stage that only the first process does, if it is not done yet.
 
         Args:
             name: The stage's name.
             inputs: All that it depends on.
             work: Computes the value.
+            is_final: Returns False for a value that was computed before and must be computed again.
         """
         stage = self.stage(name, inputs)
-        if not stage.done:
-            self.processes.once(lambda: stage.write_json(work()))
+        if stage.missing or not is_final(stage.read_json()):
+            with self.bar(desc=name, total=1) as bar:
+                self.processes.once(lambda: stage.write_json(work()))
+                bar.update(1)
             stage.finish()
         return stage.read_json()

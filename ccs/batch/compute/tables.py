@@ -12,15 +12,13 @@ from importlib import metadata
 from time import monotonic
 from typing import Any
 
-import pandas as pd
-
 from ccs import results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.run import Run
-from ccs.batch.pages import count, in_brackets, printed
+from ccs.batch.pages import in_brackets, printed
+from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.files import disk_errors
-from ccs.metrics import agreement
 from ccs.results import queries, schema
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
@@ -32,32 +30,29 @@ def write(run: Run) -> str:
     Returns:
         A sentence on the sets whose earlier results are replaced by none, or "".
     """
-    folder = run.folder
-    model = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
-    entries, now = dict[str, Any](), manifest(run)
-    try:
-        earlier = [data["name"] for data in results.read_manifest(folder)["sets"]]
-    except InputError:
-        earlier = []
+    folder, now = run.folder, manifest(run)
+    names = {data["name"] for data in now["sets"]}
+    lost: list[str] = []
+    with suppress(InputError):  # no earlier results
+        lost = [data["name"] for data in results.read_manifest(folder)["sets"] if data["name"] not in names]
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            outdated = (
-                path.stem in schema.TABLES and path.stem not in run.tables and path.suffix == ".parquet"
-            )
+            outdated = path.suffix == ".parquet" and path.stem in schema.TABLES.keys() - run.tables.keys()
             if outdated or (path.suffix == ".tmp" and path.is_file()):
                 path.unlink()
-        for name in schema.TABLES:
-            if name in run.tables:
-                rows = [model | row for row in run.tables[name]]
-                entries[name] = results.write_table(folder, name, rows)
-        results.write_manifest(folder, now | {"tables": entries})
-    lost = [name for name in earlier if name not in {data.name for data in run.sets}]
+        model = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
+        now["tables"] = {
+            name: results.write_table(folder, name, [model | row for row in run.tables[name]])
+            for name in schema.TABLES
+            if name in run.tables
+        }
+        results.write_manifest(folder, now)
+    if not lost:
+        return ""
     return (
         f"{folder} no longer has the earlier results of {', '.join(lost)}: name all datasets in one command; "
         "what was computed before is reused."
-        if lost
-        else ""
     )
 
 
@@ -74,7 +69,7 @@ def manifest(run: Run) -> dict[str, Any]:
         "images": _fields(images, "name", "fingerprint", "source", "skipped", "notes")
         | {"count": len(images.images)},
         "sets": [
-            inputs.described(data) | ({"alike": same} if (same := run.alike.get(data.name)) else {})
+            _described(data) | ({"alike": same} if (same := run.alike.get(data.name)) else {})
             for data in run.sets
         ],
         "labeler": run.judging.labeler,
@@ -94,6 +89,18 @@ def manifest(run: Run) -> dict[str, Any]:
         },
         "absent": run.absent + [{"name": "ablation sets", "reason": notice} for notice in run.notices],
     }
+
+
+def _described(data: inputs.EvaluationSet) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(inputs.items(data))}
+    if isinstance(data, ClassificationSet):
+        entry |= {"kind": "classification", "classes": len(data.classes)}
+    elif isinstance(data, BiasSet):
+        entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
+    if not isinstance(data, RetrievalSet):
+        entry["templates"] = list(data.templates)
+    listed = {name: list(getattr(data, name)) for name in ("skipped", "notes")}
+    return entry | _fields(data, "fingerprint", "source") | listed
 
 
 def _fields(source: object, *names: str) -> dict[str, Any]:
@@ -120,53 +127,44 @@ def peak_memory() -> int:
 
 def summarize(run: Run) -> str:
     """Return a summary of a run for a person to read."""
-    tables, k = results.read_results(run.folder), run.settings.k
-    heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
+    k, judging = run.settings.k, run.judging
+    heads = [row for row in run.tables["scores"] if row["k"] == k]
     by_ccs = Counter(row["ccs"] for row in heads)
-    sections = [
-        ("accuracy (top-1)", _changes(queries.top1(tables), 100)),
-        ("retrieval (R@1, text to clip)", _changes(queries.recall(tables, direction="text-to-clip"), 100)),
-    ]
-    for attribute, rows in queries.max_skew(tables).groupby("attribute"):
-        sections.append((f"mean MaxSkew over occupations, {attribute}", _changes(rows, 1)))
-    judgments = run.tables.get("judgments", ())
-    verdicts: dict[str, list[bool | None]] = {}
-    for row in judgments:
-        verdicts.setdefault(row["judge"], []).append(row["verdict"])
-    by_tags = [judge["stand_in"] for judge in run.judging.judges]
+    judgments = run.tables["judgments"]
+    by_tags = [judge["stand_in"] for judge in judging.judges]
     judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
     return printed(
         "compute",
         run=run,
         seconds=monotonic() - run.started,
         heads=heads,
-        judged=bool(verdicts),
+        judged=bool(judgments),
         counts=[f"{value}: {by_ccs[value]}" for value in range(k + 1)],
         unknown=by_ccs[None],
         chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
         k=k,
         high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
-        sections=[(title, lines) for title, lines in sections if lines],
-        judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
-        stand_ins=["labels"] * run.judging.labeler["stand_in"] + judged,
-        pairs=agreement.judge_pairs(verdicts) if verdicts else [],
+        effects=_effects(results.read_results(run.folder)),
+        judges=queries.decided_by({"labeler": judging.labeler, "judges": judging.judges}),
+        stand_ins=["labels"] * judging.labeler["stand_in"] + judged,
         unscored=Counter((row["judge"], row["cause"]) for row in judgments if row["verdict"] is None),
     )
 
 
-def _changes(rows: pd.DataFrame, factor: int) -> list[str]:
-    """Return a line per set: the metric, and its change with high, low, random, or chosen heads ablated."""
-    lines = []
-    for dataset in rows["dataset"].unique():
-        baseline = queries.of_ablation(rows, "none", dataset).iloc[0]
-        cells = [f"{baseline['value'] * factor:7.2f}{'%' if factor == 100 else ''}"]
-        if "chance" in baseline:
-            chance = queries.chance(baseline)
-            cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
-            cells.append(f"K {baseline['k']} of {baseline['n']}, at most {baseline['ceiling']:.2f}")
-        for name in ("high", "low", "random", "chosen"):
-            for _, row in queries.of_ablation(rows, name, dataset).iterrows():
-                change = in_brackets(queries.difference(row).times(factor), 2, "+")
-                cells.append(f"{name} ({count(int(row['n_heads']), 'head')}) {change}")
-        lines.append(f"{dataset:24s} " + "  ".join(cells))
-    return lines
+def _effects(model_results: results.Results) -> list[dict[str, str]]:
+    """Return a row per set and metric: its value, and its change with high, low, ... heads ablated."""
+    frames = [("accuracy", queries.top1(model_results))]
+    frames += [("R@1", queries.recall(model_results, direction="text-to-clip"))]
+    skews = queries.max_skew(model_results)
+    frames += [(f"MaxSkew by {name}", of_attribute) for name, of_attribute in skews.groupby("attribute")]
+    rows = []
+    for metric, frame in frames:
+        for dataset in frame["dataset"].unique():
+            changes = dict.fromkeys(("none", "high", "low", "random", "chosen"), "")
+            for name in changes:
+                for _, row in queries.of_ablation(frame, name, dataset).iterrows():
+                    changes[name] = in_brackets(queries.difference(row), 2, "+")
+                    if name == "none":
+                        changes[name] = f"{row['value']:.2f}"
+            rows.append({"dataset": dataset, "metric": metric} | changes)
+    return rows
