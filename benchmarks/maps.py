@@ -21,6 +21,7 @@ from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import Head, HeadSet
 from ccs.app.services import examples
 from ccs.app.services.cache import Cache
+from ccs.app.services.images import Images
 from ccs.model.maps import heatmap
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
@@ -61,14 +62,14 @@ def page() -> dict[str, float]:
     x = model.preprocess([image.pixels for image in pictures])
     along = model.embed_texts(["a dog"]) - model.embed_texts(["a cat"])
 
-    def new() -> examples.Images:
-        return examples.Images(pictures, Cache())
+    def new() -> Images:
+        return Images((), [image.pixels for image in pictures], Cache(), originals=pictures)
 
     def plain() -> None:
         with torch.no_grad():
             model.clip.encode_image(x)
 
-    def drawn(images: examples.Images, head: Head) -> None:
+    def drawn(images: Images, head: Head) -> None:
         """Draw both maps of a head for every image.
 
         Args:

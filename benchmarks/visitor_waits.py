@@ -119,8 +119,7 @@ def act(screen: Screen, path: str, **fields: str) -> None:
         path: The route's path.
         fields: The fields of the form.
     """
-    route = next(route for route in ROUTES if route.path == path)
-    route.handle(screen, route.form(**fields))
+    ROUTES[path].handle(screen, fields)
     page.work(screen, fresh=False)
 
 

@@ -22,11 +22,12 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError, vali
 import ccs
 from ccs.analysis.bias import embed_occupations, set_question
 from ccs.app.html import render
+from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import describe_kind
 from ccs.app.services.uploads import read_images
 from ccs.app.session import App
-from ccs.app.state import parse_ablation
+from ccs.app.state import parse_ablation, require_choice
 from ccs.app.views.query import top
 from ccs.data import BiasSet
 from ccs.errors import InputError
@@ -128,10 +129,9 @@ class Api:
             the head's variance along it, and whether the head encodes it by this measure.
         """
         loaded, images = self._model(model), world(model).pictures
-        self.app.galleries.fetch(images)
         table = self.app.cache.get(
             ("find", loaded.weights_hash, text),
-            lambda: ccs.find_heads(loaded, text, self.app.galleries.find(images)).rows,
+            lambda: ccs.find_heads(loaded, text, self.app.galleries.find(images, keep_quiet)).rows,
         )
         return _rows(table[["head", "rank", "share", "encodes"]])
 
@@ -184,7 +184,7 @@ class Api:
         """
         loaded, heads = self._model(model), self._heads(model, ablate)
         people = set_question(self._gallery(model, gallery), [occupation])
-        embeddings = self.app.galleries.embeddings(loaded, people.name, heads)
+        embeddings = self.app.galleries.images(people.name).embed(loaded, heads)
         prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
         numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
         return [
@@ -231,10 +231,9 @@ class Api:
 
     def _gallery(self, model: str, name: str) -> BiasSet:
         names = self.app.galleries.names(model)
-        if name and name not in names:
-            raise InputError(f"There is no gallery {name[:60]!r}; choose from {', '.join(names)}.")
-        self.app.galleries.fetch(name := name or names[0])
-        return self.app.galleries.get(name)
+        name = require_choice(name or names[0], names, "gallery")
+        self.app.galleries.find(name, keep_quiet)
+        return self.app.galleries.people(name)
 
 
 def _rows(table: pd.DataFrame) -> Rows:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from ccs.app.html import render
 from ccs.app.jobs import Regions, Tell, Work
 from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import Files, Key, Long, Name, post
-from ccs.app.services.analyses import DATASETS, MAX_COUNT, MIN_COUNT, Request
+from ccs.app.routes import Files, Long, Name, post
+from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT, MIN_COUNT, Request
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
-from ccs.app.state import OWN, clean_line, parse_ablation, parse_int, require_choice
-from ccs.app.views import VIEWS
+from ccs.app.state import OWN, clean_line, parse_ablation, require_choice
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, HeadSet, Intervention
+from ccs.heads import Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
+NO_FILES: Files = []
 COPIES, MORE = 3, 2**30  # copies of the weights that an analysis holds, and other bytes it needs
 
 
@@ -59,7 +62,7 @@ def set_tab(screen: Screen, tab: Name = "") -> None:
     Raises:
         InputError: If there is no such view.
     """
-    screen.change(tab=require_choice(tab, VIEWS, "view"))
+    screen.change(tab=tab)
 
 
 @post("model")
@@ -97,7 +100,7 @@ def set_encoder(screen: Screen, encoder: Name = "") -> None:
     Raises:
         InputError: For any other encoder.
     """
-    screen.change(encoder=require_choice(encoder, ENCODERS, "encoder"))
+    screen.change(encoder=encoder)
 
 
 @post("heads/inspect")
@@ -149,24 +152,13 @@ def set_ablation(screen: Screen, ablate: Long = "") -> None:
 @post("heads/undo")
 def undo(screen: Screen) -> None:
     """Go back to the previous ablation."""
-    session = screen.session
-    if session.past:
-        *past, heads = session.past
-        _restore(screen, heads, tuple(past), (screen.state.ablate, *session.undone))
+    screen.step(screen.session.past, screen.session.undone)
 
 
 @post("heads/redo")
 def redo(screen: Screen) -> None:
     """Go back to the ablation that Undo removed."""
-    session = screen.session
-    if session.undone:
-        heads, *undone = session.undone
-        _restore(screen, heads, (*session.past, screen.state.ablate), tuple(undone))
-
-
-def _restore(screen: Screen, heads: HeadSet, past: tuple[HeadSet, ...], undone: tuple[HeadSet, ...]) -> None:
-    screen.session.past, screen.session.undone = past, undone
-    screen.change(ablate=Intervention.from_heads(heads & screen.app.heads(screen.state.model)))
+    screen.step(screen.session.undone, screen.session.past)
 
 
 # -- images --------------------------------------------------------------------------------------------------
@@ -189,7 +181,7 @@ def set_example(screen: Screen, example: Name = "") -> None:
 
 
 @post("images/add")
-def add_images(screen: Screen, files: Files = ()) -> None:
+def add_images(screen: Screen, files: Files = NO_FILES) -> None:
     """Add the visitor's images. The link then says that it was made with such images.
 
     Notices report the files that couldn't be read, and those beyond `MAX_IMAGES`.
@@ -201,15 +193,12 @@ def add_images(screen: Screen, files: Files = ()) -> None:
     Raises:
         InputError: If no file was sent, or a file's name is too long.
     """
-    session, sent = screen.session, [file for file in files if file.filename]
-    if not sent:
+    session, room = screen.session, MAX_IMAGES - len(screen.session.uploads)
+    if not files:
         raise InputError("No image was sent.")
-    room = MAX_IMAGES - len(session.uploads)
-    images, problems = read_images(
-        [(file.file.read(), clean_line(file.filename or "")) for file in sent[:room]]
-    )
-    if len(sent) > room:
-        problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(sent) - room} were left out.")
+    images, problems = read_images([(f.file.read(), clean_line(f.filename or "")) for f in files[:room]])
+    if len(files) > room:
+        problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
     session.uploads = (*session.uploads, *images)
     screen.change(images=OWN if session.uploads else "")
     session.notify(*problems)
@@ -219,53 +208,46 @@ def add_images(screen: Screen, files: Files = ()) -> None:
 
 
 @post("analyze")
-def analyze(screen: Screen, images: Name = "", count: Name = "") -> Work:
+def analyze(
+    screen: Screen,
+    images: Name = "",
+    count: Annotated[int, Field(ge=MIN_COUNT, le=MAX_COUNT)] = DEFAULT_COUNT,
+) -> Work:
     """Analyze the model on the screen. The work goes on while the visitor does other things.
 
     Args:
         screen: The screen that the form changes.
         images: The dataset to analyze it on, a key of `DATASETS`.
-        count: The number of images, `MIN_COUNT` to `MAX_COUNT`.
+        count: The number of images.
 
     Returns:
         The work, which reports its result or its error as a note on the page.
 
     Raises:
-        InputError: For another dataset or number, without the model, and with too little memory.
+        InputError: For another dataset, without the model, and with too little memory.
     """
-    request = _request(screen, images, parse_int(count, "number of images"))
+    dataset = DATASETS[require_choice(images, DATASETS, "dataset")]
+    name, model, place = screen.state.model, screen.model, screen.app.model_cache.place(screen.state.model)
+    weights = sum(values.nbytes for values in model.clip.state_dict().values())
+    require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
+    if not is_public(place) and Path(place).is_dir():
+        place = str(Path(place).resolve())  # the run is in a folder of its own
+    texts = "world" if saw_drawings_only(name) else "photographs"
+    request = Request(name, place, model.weights_hash, dataset, count, texts)
 
     def work(tell: Tell) -> Regions:
         problem = ""
         try:
-            screen.app.analyses.make(
-                request, lambda share, doing: tell(share, f"Analyzing {request.model}: {doing}")
-            )
+            screen.app.analyses.make(request, lambda share, doing: tell(share, f"Analyzing {name}: {doing}"))
         except InputError as error:
             problem = str(error)
-        note = render("analyzed.html", model=request.model, key=request.key, problem=problem)
-        return {"note": note}
+        return {"note": render("analyzed.html", model=name, key=request.key, problem=problem)}
 
     return work
 
 
-def _request(screen: Screen, images: str, count: int) -> Request:
-    """Return an analysis of the model on the screen. Raises InputError if it isn't possible here."""
-    if not MIN_COUNT <= count <= MAX_COUNT:
-        raise InputError(f"The number of images is {count}, but must be {MIN_COUNT} to {MAX_COUNT:,}.")
-    dataset = DATASETS[require_choice(images, DATASETS, "dataset")]
-    name, model = screen.state.model, screen.model
-    weights = sum(values.nbytes for values in model.clip.state_dict().values())
-    require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
-    place = screen.app.model_cache.place(name)
-    if not is_public(place) and Path(place).is_dir():
-        place = str(Path(place).resolve())  # the run is in a folder of its own
-    texts = "world" if saw_drawings_only(name) else "photographs"
-    return Request(name, place, model.weights_hash, dataset, count, texts)
-
-
 @post("tables/show")
-def show_tables(screen: Screen, key: Key = "") -> None:
+def show_tables(screen: Screen, key: Name = "") -> None:
     """Show tables that were computed here instead of the model's own.
 
     Args:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ccs.heads import Head, HeadSet, changes
 
@@ -123,23 +122,6 @@ def join_texts(texts: Sequence[str], between: str = "\n") -> str:
     return between.join(texts)
 
 
-PAGE, ADDRESS = (f"{word}-{secrets.token_hex(8)}" for word in ("page", "address"))
-"""Placeholders in rendered HTML for the page's key and the address of its screen (`fill`). Regions are
-compared before they are filled, so a new address alone doesn't send a region again.
-"""
-
-
-def fill(html: str, page: str, address: str) -> str:
-    """Replace the placeholders `PAGE` and `ADDRESS`.
-
-    Args:
-        html: Rendered HTML that may hold them.
-        page: The page's key.
-        address: The query of the screen's address. Both are escaped.
-    """
-    return html.replace(PAGE, escape(page)).replace(ADDRESS, escape(address))
-
-
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -151,7 +133,6 @@ def _environment() -> Environment:
     environment.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
     environment.filters |= {f.__name__: f for f in (repr, enumerate, count, join_texts, describe_ablation)}
     environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "head_state": head_state}
-    environment.globals |= {"page_place": PAGE, "address_place": ADDRESS}
     parts = environment.get_template("parts.html").module
     environment.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return environment

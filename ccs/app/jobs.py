@@ -53,7 +53,6 @@ class Job:
     """Work of a page that waits, runs, or is done.
 
     Args:
-        page: The page's key.
         kind: "view" or "analysis". A page has at most one job of a kind.
         client: The visitor's address.
         work: The work.
@@ -61,9 +60,9 @@ class Job:
     """
 
     def __init__(
-        self, page: str, kind: str, client: str, work: Work, context: contextvars.Context | None = None
+        self, kind: str, client: str, work: Work, context: contextvars.Context | None = None
     ) -> None:
-        self.page, self.kind, self.client, self.work = page, kind, client, work
+        self.kind, self.client, self.work = kind, client, work
         self.context = context or contextvars.copy_context()
         self.share, self.doing, self.regions = 0.0, "Waiting", dict[str, str]()
         self.running = self.stopped = False
@@ -111,39 +110,20 @@ class Job:
 
 
 class Jobs:
-    """All jobs. An address runs one of a kind while others have any, else two.
-
-    Use it only in the event loop.
-    """
+    """All jobs. An address runs one of a kind while others have any, else two. Use it in the event loop."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []  # in order of arrival, not done
-        self._latest: dict[tuple[str, str], Job] = {}
         self._threads = ThreadPoolExecutor(OF_ALL)
 
     def start(self, job: Job) -> None:
-        """Start a job in place of the page's last one of its kind.
-
-        Raises:
-            InputError: If too many jobs wait, of this address or of all.
-        """
-        if (previous := self._latest.get((job.page, job.kind))) is not None:
-            previous.stopped = True
+        """Start a job. Raises InputError if too many jobs wait, of this address or of all."""
         waiting = Counter(other.client for other in self._jobs if not other.ends)
         if waiting.total() >= OF_ALL or waiting[job.client] >= OF_ADDRESS:
+            job.end.set()
             raise InputError("Too much is being computed right now. Try again in a moment.")
-        oldest = time.monotonic() - 10 * SILENT
-        latest = {key: other for key, other in self._latest.items() if other.last_poll > oldest}
-        self._latest = {**latest, (job.page, job.kind): job}
         self._jobs.append(job)
         self._start_next()
-
-    def latest_jobs(self, page: str) -> list[Job]:
-        """Return the page's latest job of each kind, and note that somebody watches them."""
-        jobs = [job for (owner, _), job in self._latest.items() if owner == page]
-        for job in jobs:
-            job.last_poll = time.monotonic()
-        return jobs
 
     def _start_next(self) -> None:
         """Start the jobs whose turn it is."""

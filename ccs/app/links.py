@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.session import App, Screen, Session
-from ccs.app.state import OWN, State, from_query, parse_template, require_choice
-from ccs.app.views import VIEWS, claims
+from ccs.app.state import OWN, from_query
+from ccs.app.views import claims
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, HeadSet, Intervention
+from ccs.heads import HeadSet, Intervention
 
+MAX_ADDRESS = 20_000  # characters
 OTHER_GALLERY = (
     "This link was made with someone's own gallery, which no link holds. The numbers here are of other faces."
 )
 OTHER_IMAGES = (
     "This link was made with someone's own images, which no link holds. The answers here are to other images."
 )
-CHECKS: Mapping[str, Callable[[str], object]] = {
-    "tab": partial(require_choice, allowed=VIEWS, name="view"),
-    "encoder": partial(require_choice, allowed=ENCODERS, name="encoder"),
-    "example": parse_example,
-    "template": parse_template,
-}
 
 
 def parse_query(address: str) -> dict[str, str]:
     """Return the fields of an address's query."""
-    return dict(parse_qsl(address.removeprefix("?"), max_num_fields=100))
+    return dict(parse_qsl(address[:MAX_ADDRESS].removeprefix("?")))
 
 
 def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
@@ -55,20 +49,18 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
             "“Your own CLIP” says how to open it on your machine."
         )
         screen.change(model=app.first, ablate=HeadSet(), head=None)
-    for name, check in CHECKS.items():
-        try:
-            check(getattr(screen.state, name))
-        except InputError as error:
-            notices.append(str(error))
-            screen.change(**{name: getattr(State(), name)})
+    try:
+        parse_example(screen.state.example)
+    except InputError as error:
+        notices.append(str(error))
+        screen.change(example="")
     screen.change(example=screen.state.example or first_example(screen.state.model))
     if state.images and not session.uploads:
         notices.append(OTHER_IMAGES)
         screen.change(images="")
     if state.gallery.startswith(OWN):
-        gallery = session.gallery if app.galleries.has(session.gallery) else ""
-        notices += [] if gallery else [OTHER_GALLERY]
-        screen.change(gallery=gallery)
+        notices += [] if session.gallery else [OTHER_GALLERY]
+        screen.change(gallery=session.gallery.name if session.gallery else "")
     _check_gallery(screen, notices)
     known = app.heads(screen.state.model)
     if unknown := screen.state.ablate - known:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from markupsafe import Markup, escape
 
-from ccs.app.html import count, fill, head_state, render
+from ccs.app.html import count, head_state, render
 from ccs.app.jobs import NO_REGIONS, Job, Regions, Tell, keep_quiet
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
@@ -71,8 +71,8 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
     try:
         with suppress(InputError):  # the view says it, next to what can be shown all the same
             if view.needs_model:
-                model = screen.app.model_cache.get(state.model, publish, seconds=3600)
-                screen.app.galleries.fit(model, screen.gallery, state.ablate, publish)
+                screen.app.model_cache.get(state.model, publish, seconds=3600)
+                _ = screen.fitted
             view.prepare(screen)
         return regions(screen)
     except InputError as error:
@@ -80,11 +80,6 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
     except Exception:
         log.exception("the view %r failed", view.name)
         return _failed(screen, "Something went wrong; the error was logged.")
-
-
-def canceled(screen: Screen) -> Regions:
-    """Return the region that says that the work was canceled."""
-    return {"top": _top(screen)}
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
@@ -119,20 +114,18 @@ def status(jobs: list[Job]) -> str:
     return render("status.html", jobs=jobs)
 
 
-def fragment(html: Mapping[str, str], have: Mapping[str, str], page: str, address: str) -> str:
+def fragment(html: Mapping[str, str], have: Mapping[str, str]) -> str:
     """Return the regions that differ from those that the browser has.
 
     Args:
         html: The regions.
         have: The digests of the browser's regions.
-        page: The page's key.
-        address: The query of the screen's address.
     """
     digests = {
         name: hashlib.blake2b(region.encode(), digest_size=6).hexdigest() for name, region in html.items()
     }
     new = [(name, digest, html[name]) for name, digest in digests.items() if have.get(name) != digest]
-    return fill(render("regions.html", regions=new), page, address)
+    return render("regions.html", regions=new)
 
 
 # -- the head ------------------------------------------------------------------------------------------------

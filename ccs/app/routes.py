@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
-from fastapi import UploadFile
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, InstanceOf, ValidationError, create_model
+from starlette.datastructures import UploadFile
 
-Key = Annotated[str, Field(pattern=r"^[\w-]{0,64}$")]
+from ccs.app.state import describe_problem
+from ccs.errors import InputError
+
 Name = Annotated[str, Field(max_length=300)]
 Long = Annotated[str, Field(max_length=50_000)]
 """Limits on what a browser may send. The code that uses a value checks its meaning."""
-Files = Annotated[Sequence[UploadFile], Field()]
-
-
-class Form(BaseModel):
-    """The fields that every form has: the page's key, and the query of the address that it shows."""
-
-    page: Key = ""
-    at: Annotated[str, Field(max_length=20_000)] = ""
-
-
+Files = list[InstanceOf[UploadFile]]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Route(NamedTuple):
-    """A form's path, the model of its fields, and a function of the screen and of the filled-in form."""
+    """The model of a form's fields, and the function of the screen and of these fields that handles it."""
 
-    path: str
-    form: type[Form]
-    handle: Callable[[Any, Form], Any]
+    form: type[BaseModel]
+    handler: Callable[..., Any]
+
+    def handle(self, screen: Any, fields: Mapping[str, Any]) -> Any:
+        """Call the handler.
+
+        Args:
+            screen: The screen that the form changes.
+            fields: What the browser sent.
+
+        Returns:
+            The handler's answer: None, or work to start.
+
+        Raises:
+            InputError: If a field can't be used, or the handler can't do what the form requests.
+        """
+        try:
+            form = self.form.model_validate(fields)
+        except ValidationError as error:
+            raise InputError(describe_problem(error)) from None
+        return self.handler(screen, **dict(form))
 
 
-ROUTES: list[Route] = []
+ROUTES: dict[str, Route] = {}
 
 
 def post(path: str) -> Callable[[Handler], Handler]:
@@ -47,20 +58,7 @@ def post(path: str) -> Callable[[Handler], Handler]:
         hints = get_type_hints(handler, include_extras=True)
         _, *parameters = inspect.signature(handler).parameters.values()
         fields: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in parameters}
-
-        def handle(screen: Any, form: Form) -> Any:
-            """Call the handler with the form's fields.
-
-            Args:
-                screen: The screen that the form changes.
-                form: The filled-in form.
-
-            Returns:
-                The handler's answer: None, or work to start.
-            """
-            return handler(screen, **{name: getattr(form, name) for name in fields})
-
-        ROUTES.append(Route(path, create_model(handler.__name__, __base__=Form, **fields), handle))
+        ROUTES[path] = Route(create_model(handler.__name__, **fields), handler)
         return handler
 
     return register

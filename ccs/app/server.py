@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextvars
 import logging
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Any
 
 import gradio as gr
-from fastapi import Form as FormFields
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
@@ -26,7 +24,7 @@ from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
 from ccs.app.jobs import Job, Jobs, Work
 from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import ROUTES, Form, Route
+from ccs.app.routes import ROUTES, Route
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
@@ -36,7 +34,7 @@ log = logging.getLogger(__name__)
 TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
-CANCELED = "Canceled. What is shown may not match what is chosen; any click computes it."
+MAX_FIELDS, KEY = 100, 64  # fields of a form, and characters of a page's key
 
 
 class Pages:
@@ -53,139 +51,99 @@ class Pages:
         """Register the routes. Gradio's own come after them, at its launch."""
         server.api_route("/", methods=["GET", "HEAD"])(self.open)
         server.get("/api")(api.describe)
-        server.get("/work")(self.poll)
+        server.add_route("/work", self.watch)
+        server.add_route("/cancel", self.watch, ["POST"])
         server.get("/program")(self.program)
         server.get("/tables/{name}")(self.tables)
-        server.post("/cancel")(self.cancel)
         server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
-        for route in ROUTES:
-            server.post(f"/{route.path}")(self._endpoint(route))
-        server.add_exception_handler(RequestValidationError, _refuse_fields)
-
-    def _endpoint(self, route: Route) -> Callable[..., Any]:
-        async def endpoint(request: Request, form: Any) -> Response:
-            """Answer a form with what changed on its page.
-
-            Args:
-                request: The request.
-                form: The filled-in form.
-            """
-            return await self.change(request, form, lambda screen: route.handle(screen, form))
-
-        kind = "multipart/form-data" if "files" in route.form.model_fields else None
-        fields: Any = Annotated[route.form, FormFields(media_type=kind) if kind else FormFields()]
-        endpoint.__annotations__ = {"request": Request, "form": fields, "return": Response}
-        return endpoint
+        for path, route in ROUTES.items():
+            server.add_route(f"/{path}", partial(self.change, route=route), ["POST"])
 
     async def open(self, request: Request) -> Response:
-        """Answer with the whole page. A visitor without JavaScript carries the page's key in the address."""
-        query, client = dict(request.query_params), client_of(request.scope)
-        key = query.pop("page", "")
-        session = self.sessions.find(key, client) if key else None
-        if session is None:
-            key, session = new_key(), Session()
-        screen = await run_in_threadpool(open_screen, self.app, session, query)
+        """Answer with the whole page, of a new visitor."""
+        key, session = new_key(), Session(client_of(request.scope))
+        screen = await run_in_threadpool(open_screen, self.app, session, dict(request.query_params))
         job = self._start(request, key, screen, partial(page.work, screen))
         await job.finished(FIRST)
-        address = screen.state.query()
-        empty = dict.fromkeys(("top", "strip", "left", "main"), "")
-        html = page.fragment({**empty, **job.regions, "status": page.status([job])}, {}, key, address)
-        body = render(
-            "page.html",
-            title=TITLE,
-            purpose=PURPOSE,
-            tab=screen.state.tab,
-            done=job.done,
-            key=key,
-            at=address,
-            regions=html,
-            again=f"?{address}&{urlencode({'page': key})}",
-        )
-        return HTMLResponse(body, headers={"cache-control": "no-store"})
+        html = self._regions(session, {}, ("top", "strip", "left", "main"))
+        values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": html}
+        return HTMLResponse(render("page.html", **values), headers={"cache-control": "no-store"})
 
-    async def change(self, request: Request, form: Form, handle: Callable[[Screen], Any]) -> Response:
+    async def change(self, request: Request, route: Route) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed.
 
         If the handler fails, the screen stays as it was, and a notice gives the reason.
 
         Args:
             request: The request.
-            form: The filled-in form.
-            handle: Function that changes the screen, and returns None or work to start.
+            route: The form's fields and handler.
         """
-        key, screen = await run_in_threadpool(self._screen, form)
-        before, session = screen.state, dict(vars(screen.session))
-        analysis = None
-        try:
-            analysis = await run_in_threadpool(handle, screen)
-        except Exception as error:
-            screen.state = before
-            vars(screen.session).update(session)
-            if isinstance(error, InputError):
-                screen.session.notify(str(error))
-            else:
-                log.exception("a form failed")
-                screen.session.notify("That didn't work; the error was logged.")
+        async with request.form(max_fields=MAX_FIELDS) as form:
+            files = [file for file in form.getlist("files") if getattr(file, "filename", "")]
+            fields: dict[str, Any] = {"page": "", "at": "", **form, "files": files}
+            key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or new_key()
+            session = self.sessions.find(key) or Session(client_of(request.scope))
+            screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
+            before, kept, analysis = screen.state, dict(vars(session)), None
+            session.notices = ()
+            try:
+                analysis = await run_in_threadpool(route.handle, screen, fields)
+            except Exception as error:
+                screen.state = before
+                vars(session).update(kept, notices=())
+                reason = str(error)
+                if not isinstance(error, InputError):
+                    log.exception("a form failed")
+                    reason = "That didn't work; the error was logged."
+                session.notify(reason)
+        session.jobs = {kind: job for kind, job in session.jobs.items() if not job.stopped}
         if analysis is not None:
             self._start(request, key, screen, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
         job = self._start(request, key, screen, partial(page.work, screen, fresh=not same))
         await job.finished(SOON)
-        return self._answer(request, key, screen.state.query(), job)
-
-    def _screen(self, form: Form) -> tuple[str, Screen]:
-        """Return the page's key, and the screen that a form was sent from."""
-        key, session = form.page or new_key(), self.sessions.find(form.page) or Session()
-        screen = open_screen(self.app, session, parse_query(form.at))
-        session.notices = ()
-        return key, screen
+        return self._answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
 
     def _start(self, request: Request, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
-        client = client_of(request.scope)
-        self.sessions.keep(key, client, screen.session)
-        job = Job(key, kind, client, work, _visitor_context(request))
+        """Start work for a page in place of its last work of the kind."""
+        session = screen.session
+        if (previous := session.jobs.get(kind)) is not None:
+            previous.stopped = True
+        session.jobs[kind] = job = Job(kind, client_of(request.scope), work, _visitor_context(request))
+        self.sessions.keep(key, session)
         try:
             self.jobs.start(job)
         except InputError as error:
-            job.end.set()
-            screen.session.notify(str(error))
+            session.notify(str(error))
         return job
 
-    def _answer(self, request: Request, key: str, address: str, job: Job) -> Response:
-        if "x-have" not in request.headers:
-            return RedirectResponse(_root(request) + f"?{address}&{urlencode({'page': key})}", 303)
-        html = {**job.regions, "status": page.status(self.jobs.latest_jobs(key))}
-        body = page.fragment(html, parse_query(request.headers["x-have"]), key, address)
-        headers = {"x-address": f"?{address}" if address else "?", "x-page": key, "cache-control": "no-store"}
-        return HTMLResponse(body, headers=headers)
+    def _answer(self, request: Request, session: Session, **headers: str) -> Response:
+        body = self._regions(session, parse_query(request.headers.get("x-have", "")))
+        return HTMLResponse(body, headers={"cache-control": "no-store", **headers})
 
-    async def poll(self, request: Request) -> Response:
-        """Answer with the new results of a page's work, as soon as they are there."""
-        key, address = request.query_params.get("page", ""), request.query_params.get("at", "")
-        jobs = {job.kind: job for job in self.jobs.latest_jobs(key)}
-        if "view" not in jobs:
+    def _regions(self, session: Session, have: dict[str, str], places: Sequence[str] = ()) -> str:
+        """Return what differs from the browser's regions. Those of work that is done are sent once."""
+        view = session.jobs["view"]
+        html = {
+            **dict.fromkeys(places, ""),
+            **view.regions,
+            "status": page.status(list(session.jobs.values())),
+        }
+        if view.done:
+            view.regions = {}
+        return page.fragment(html, have)
+
+    async def watch(self, request: Request) -> Response:
+        """Answer with the new results of a page's work, as soon as they are there. A POST cancels it."""
+        fields = request.query_params if request.method == "GET" else await request.form()
+        if (session := self.sessions.find(str(fields.get("page")))) is None:
             return PlainTextResponse("Nothing is under way.", 404)
-        running = [job for job in jobs.values() if not job.done]
+        running = [job for job in session.jobs.values() if not job.done]
+        for job in running:
+            job.last_poll, job.stopped = time.monotonic(), job.stopped or request.method == "POST"
         if running:
             await running[0].finished(POLL if running[0].kind == "analysis" else 0.25)
-        return self._answer(request, key, address.removeprefix("?"), jobs["view"])
-
-    async def cancel(self, request: Request, form: Annotated[Form, FormFields()]) -> Response:
-        """Stop a page's work.
-
-        Args:
-            request: The request.
-            form: The form, with the page's key and address.
-        """
-        for job in self.jobs.latest_jobs(form.page):
-            job.stopped = True
-            await job.finished(5)
-        key, screen = await run_in_threadpool(self._screen, form)
-        screen.session.budget = None
-        screen.session.notify(CANCELED)
-        job = self._start(request, key, screen, lambda tell: page.canceled(screen))
-        await job.finished(SOON)
-        return self._answer(request, key, screen.state.query(), job)
+        return self._answer(request, session)
 
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""
@@ -205,12 +163,6 @@ class Pages:
             return PlainTextResponse(str(error), 404)
 
 
-def _root(request: Request) -> str:
-    """Return the address of the page relative to a form's."""
-    depth = len(re.findall("/", request.scope["path"].removeprefix(request.scope.get("root_path") or ""))) - 1
-    return "../" * depth or "./"
-
-
 def _visitor_context(request: Request) -> contextvars.Context:
     """Return a context in which a thread of ours asks for a GPU in the visitor's name, as Gradio's do."""
     context = contextvars.copy_context()
@@ -218,16 +170,10 @@ def _visitor_context(request: Request) -> contextvars.Context:
     return context
 
 
-async def _refuse_fields(request: Request, error: Any) -> Response:
-    problems = "; ".join(f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()[:5])
-    return PlainTextResponse(f"A field of the form can't be used: {problems}", 422)
-
-
 def make_server(app: App) -> gr.Server:
     """Return the server of an app: its page, API, and MCP behind the request filter."""
     server = gr.Server(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
-    forms = [*(route.path for route in ROUTES), "cancel"]
-    server.add_middleware(Guard, forms=forms, functions=api.FUNCTIONS)
+    server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
     Pages(app).add_to(server)
     api.add_to(server, app)
     return server

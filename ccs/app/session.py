@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ccs.app.jobs import Tell, keep_quiet
+from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, size_of
-from ccs.app.services.examples import Example, Images, load_example
+from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
+from ccs.app.services.images import Images, has_edits
 from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, live_models, shown_name
 from ccs.app.services.records import HeadRecord, ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import OWN, State
+from ccs.app.state import State
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, Head, HeadSet
+from ccs.heads import ENCODERS, IMAGE, Head, HeadSet, Intervention
 from ccs.results import Collection
 
 if TYPE_CHECKING:
@@ -151,14 +151,13 @@ class App:
         return self.cache.get(("example", name, model == PHOTO), lambda: load_example(name, model))
 
     def gallery_name(self, state: State) -> str:
-        """Return the gallery in force: the link's, unless its visitor has left, else the model's first."""
-        gone = state.gallery.startswith(OWN) and not self.galleries.has(state.gallery)
-        return (not gone and state.gallery) or self.galleries.names(state.model)[0]
+        """Return the gallery in force: the link's, else the model's first."""
+        return state.gallery or self.galleries.names(state.model)[0]
 
     def attribute(self, state: State) -> str:
         """Return the attribute in force: the link's if the gallery has it, else the gallery's first."""
         name = self.gallery_name(state)
-        groups = self.galleries.get(name).groups if self.galleries.has(name) else {"gender": ()}
+        groups = self.galleries.people(name).groups if self.galleries.has(name) else {"gender": ()}
         return state.attribute if state.attribute in groups else next(iter(groups))
 
     def face(self, gallery: str, index: int) -> str:
@@ -180,78 +179,68 @@ class Session:
     """One visitor's session on one page. Links hold none of it.
 
     Attributes:
+        client: The visitor's address.
         past: Previous ablations, the latest last.
-        undone: Ablations that Undo removed, for Redo.
+        undone: Ablations that Undo removed, for Redo, the latest last.
         uploads: The visitor's images, shown instead of the example.
-        gallery: The name of the visitor's gallery, "" without one.
+        gallery: The visitor's gallery.
         notices: Sentences to show once.
         budget: Points of accuracy that may be lost, set while "Make it fairer" works.
         fairer: The last result of "Make it fairer".
+        jobs: The page's latest work of each kind: "view" and "analysis".
+        used: When the page was last used.
+        size: The bytes of all this.
     """
 
-    past: tuple[HeadSet, ...] = ()
-    undone: tuple[HeadSet, ...] = ()
+    client: str = ""
+    past: list[HeadSet] = field(default_factory=list)
+    undone: list[HeadSet] = field(default_factory=list)
     uploads: tuple[InputImage, ...] = ()
-    gallery: str = ""
+    gallery: BiasSet | None = None
     notices: tuple[str, ...] = ()
     budget: int | None = None
     fairer: Any = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    used: float = 0.0
+    size: int = 0
 
     def notify(self, *sentences: str) -> None:
         """Add sentences to show once."""
         self.notices = (*self.notices, *sentences)
 
 
-class _Entry(NamedTuple):
-    client: str
-    size: int
-    used: float
-    session: Session
-
-
 class Sessions:
-    """The sessions of all visitors, by the key of their page.
+    """The sessions of all visitors, by the key of their page. Use it only in the event loop.
 
     At most `MOST` sessions and `LIMIT` bytes are kept. If there are more, the address that has most loses its
     oldest ones.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}  # the least recently used first
-        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}  # the least recently used first
 
-    def find(self, page: str, client: str = "") -> Session | None:
-        """Return the page's session, or None if it doesn't exist or has expired.
+    def find(self, page: str) -> Session | None:
+        """Return the page's session, or None if it doesn't exist or has expired."""
+        session = self._sessions.get(page)
+        return session if session and time.monotonic() - session.used < SECONDS else None
 
-        Args:
-            page: The page's key.
-            client: The address that the session must belong to, "" for any.
-        """
-        with self._lock:
-            oldest = time.monotonic() - SECONDS
-            self._entries = {page: entry for page, entry in self._entries.items() if entry.used > oldest}
-            entry = self._entries.get(page)
-            return entry.session if entry and client in ("", entry.client) else None
-
-    def keep(self, page: str, client: str, session: Session) -> None:
+    def keep(self, page: str, session: Session) -> None:
         """Keep the session of a page that was used just now. The oldest sessions go if the limit is exceeded.
 
         Args:
             page: The page's key.
-            client: The visitor's address.
             session: The session.
         """
-        with self._lock:
-            self._entries.pop(page, None)
-            size = max(size_of(session), LIMIT // MOST)
-            self._entries[page] = _Entry(client, size, time.monotonic(), session)
-            sizes = Counter[str]()
-            for entry in self._entries.values():
-                sizes[entry.client] += entry.size
-            while sizes.total() > LIMIT:
-                largest, _ = sizes.most_common(1)[0]
-                oldest = next(page for page, entry in self._entries.items() if entry.client == largest)
-                sizes[largest] -= self._entries.pop(oldest).size
+        session.used, session.size = time.monotonic(), max(size_of(session), LIMIT // MOST)
+        self._sessions.pop(page, None)
+        self._sessions[page] = session
+        sizes = Counter[str]()
+        for other in self._sessions.values():
+            sizes[other.client] += other.size
+        while sizes.total() > LIMIT:
+            largest, _ = sizes.most_common(1)[0]
+            oldest = next(key for key, other in self._sessions.items() if other.client == largest)
+            sizes[largest] -= self._sessions.pop(oldest).size
 
 
 @dataclass
@@ -271,15 +260,26 @@ class Screen:
     tell: Tell = keep_quiet
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the state."""
-        self.state = replace(self.state, **fields)
+        """Change fields of the state, read from text. Raises InputError if one can't be read."""
+        self.state = self.state.changed(**fields)
 
     def set_ablation(self, heads: HeadSet) -> None:
         """Ablate or scale exactly these heads, and remember the previous ablation for Undo."""
         if heads != self.state.ablate:
             session = self.session
-            session.past, session.undone = (*session.past, self.state.ablate)[-MAX_HISTORY:], ()
+            session.past, session.undone = [*session.past, self.state.ablate][-MAX_HISTORY:], []
             self.change(ablate=heads)
+
+    def step(self, source: list[HeadSet], target: list[HeadSet]) -> None:
+        """Go to the ablation at the end of one list, and keep the present one at the end of the other.
+
+        Args:
+            source: The session's `past` to undo, its `undone` to redo.
+            target: The other of the two.
+        """
+        if source:
+            target.append(self.state.ablate)
+            self.change(ablate=Intervention.from_heads(source.pop() & self.app.heads(self.state.model)))
 
     @property
     def records(self) -> ModelRecords:
@@ -295,7 +295,8 @@ class Screen:
     def images(self) -> Images:
         """The visitor's images, or the example's if there are none."""
         originals = self.session.uploads or self.app.example(self.state.example).images
-        return Images(originals, self.app.cache)
+        key, pixels = tuple(image.key for image in originals), [image.pixels for image in originals]
+        return Images(key, pixels, self.app.cache, originals=originals)
 
     @property
     def gallery(self) -> str:
@@ -303,14 +304,21 @@ class Screen:
         return self.app.gallery_name(self.state)
 
     @property
+    def people(self) -> Images:
+        """The images of the gallery in force, downloaded if need be."""
+        return self.app.galleries.images(self.gallery, self.tell)
+
+    @property
     def fitted(self) -> HeadSet:
         """The ablated heads, with edits fitted on the gallery in force."""
-        return self.app.galleries.fit(self.model, self.gallery, self.state.ablate)
+        ablate = self.state.ablate
+        return self.people.fit(self.model, ablate) if has_edits(ablate) else ablate
 
     @property
     def is_fitted(self) -> bool:
         """True if `fitted` needs no work."""
-        return self.has_model and self.app.galleries.is_fitted(self.model, self.gallery, self.state.ablate)
+        ablate = self.state.ablate
+        return self.has_model and (not has_edits(ablate) or self.people.is_fitted(self.model, ablate))
 
     @property
     def model(self) -> Model:

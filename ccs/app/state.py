@@ -4,113 +4,28 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
 from urllib.parse import urlencode
+
+from pydantic import AfterValidator, PlainValidator, ValidationError, ValidationInfo
+from pydantic.dataclasses import dataclass
 
 from ccs.app.html import join_texts
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention, changes
+from ccs.heads import ENCODERS, IMAGE, TEXT, Head, HeadSet, Intervention, changes
 
 NO_HEADS = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
+TABS = ("start", "heads", "classify", "bias", "paradox", "about")
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
 MAX_QUERY = 12_000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class State:
-    """One screen without the images that a visitor uploads, which never leave the session.
-
-    Attributes:
-        tab: The view.
-        model: The model's name.
-        encoder: The encoder whose heads the grid shows, `IMAGE` or `TEXT`.
-        ablate: The heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
-        head: The head in the panel of the view Heads.
-        text: The number of the head's text that images are ranked by.
-        find: The text whose heads are searched for.
-        example: The example images, such as `occupations:3`.
-        images: OWN if the visitor's images are shown, which no link holds.
-        classes: The classes of the view Classify, "" for the example's own.
-        template: The template of the view Classify, with `{}` where the class goes.
-        occupations, gallery, attribute: The choices of the view Bias.
-        k: The cut-off of the view Bias, 0 for the gallery's own.
-        row: The number of the occupation whose images are shown.
-        quality: The accuracy dataset of the view Paradox, "" for the mean of all.
-        analysis: The key of tables computed here (`services.analyses`), shown instead of the model's own.
-    """
-
-    tab: str = "heads"
-    model: str = ""
-    encoder: str = IMAGE
-    ablate: HeadSet = NO_HEADS
-    head: Head | None = None
-    text: int = 0
-    find: str = ""
-    example: str = ""
-    images: str = ""
-    classes: tuple[str, ...] = ()
-    template: str = ""
-    occupations: tuple[str, ...] = ()
-    gallery: str = ""
-    attribute: str = ""
-    k: int = 0
-    row: int = 0
-    quality: str = ""
-    analysis: str = ""
-
-    def query(self) -> str:
-        """Return the address's query, without the fields that have their default."""
-        written = {}
-        for name, default in vars(_DEFAULT).items():
-            value = getattr(self, name)
-            if value is None or value == default:
-                continue
-            if name == "gallery" and value.startswith(OWN):
-                value = OWN  # the images are the visitor's alone
-            written[name] = join_texts(value) if name in _LISTS else str(value)
-        return urlencode(written)
-
-
-_DEFAULT = State()
-_LISTS = ("classes", "occupations")
-
-
-def from_query(query: Mapping[str, str]) -> tuple[State, list[str]]:
-    """Read the state that an address names, without checking that there is such a view, model, or head.
-
-    Returns:
-        The state, and a sentence for each part of the address that could not be used.
-    """
-    state, problems = State(), list[str]()
-    for name, text in query.items():
-        if name not in vars(_DEFAULT):
-            continue
-        try:
-            state = replace(state, **{name: _read(name, str(text))})
-        except InputError as error:
-            problems.append(f"The link's part {name!r} was left out: {error}")
-    return state, problems
-
-
-def _read(name: str, text: str) -> Any:
-    if len(text) > MAX_QUERY:
-        raise InputError(f"it is longer than {MAX_QUERY} characters.")
-    if name == "ablate":
-        return parse_ablation(text)
-    if name == "head":
-        return Head.parse(text)
-    if name in _LISTS:
-        return split_texts(text)
-    if name in ("k", "text", "row"):
-        return parse_int(text, name)
-    return clean_line(text)
 
 
 def parse_ablation(text: str) -> HeadSet:
@@ -167,6 +82,15 @@ def require_choice(value: str, allowed: Iterable[str], name: str) -> str:
     return value
 
 
+def describe_problem(error: ValidationError) -> str:
+    """Return the first problem of a validation as a sentence."""
+    problem = error.errors()[0]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return str(cause)
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}; got {str(problem['input'])[:30]!r}."
+
+
 def parse_template(text: str) -> str:
     """Return a template on one line; InputError unless it is empty or holds {} once."""
     clean = clean_line(text)
@@ -200,3 +124,98 @@ def split_texts(typed: str) -> tuple[str, ...]:
     if len(texts) > MAX_TEXTS:
         raise InputError(f"There are {len(texts)} texts; at most {MAX_TEXTS} are allowed.")
     return texts
+
+
+def _of_text(read: Callable[[str], Any]) -> PlainValidator:
+    """Return a validator that reads texts and passes other values on."""
+    return PlainValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+def _parse_number(value: object, info: ValidationInfo) -> int:
+    return parse_int(value, str(info.field_name))
+
+
+def _choice(allowed: Iterable[str], name: str) -> AfterValidator:
+    return AfterValidator(partial(require_choice, allowed=allowed, name=name))
+
+
+Line = Annotated[str, AfterValidator(clean_line)]
+Number = Annotated[int, PlainValidator(_parse_number)]
+Texts = Annotated[tuple[str, ...], _of_text(split_texts)]
+
+
+@dataclass(frozen=True)
+class State:
+    """One screen without the images that a visitor uploads, which never leave the session.
+
+    Attributes:
+        tab: The view.
+        model: The model's name.
+        encoder: The encoder whose heads the grid shows, `IMAGE` or `TEXT`.
+        ablate: The heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
+        head: The head in the panel of the view Heads.
+        text: The number of the head's text that images are ranked by.
+        find: The text whose heads are searched for.
+        example: The example images, such as `occupations:3`.
+        images: OWN if the visitor's images are shown, which no link holds.
+        classes: The classes of the view Classify, "" for the example's own.
+        template: The template of the view Classify, with `{}` where the class goes.
+        occupations, gallery, attribute: The choices of the view Bias.
+        k: The cut-off of the view Bias, 0 for the gallery's own.
+        row: The number of the occupation whose images are shown.
+        quality: The accuracy dataset of the view Paradox, "" for the mean of all.
+        analysis: The key of tables computed here (`services.analyses`), shown instead of the model's own.
+    """
+
+    tab: Annotated[str, _choice(TABS, "view")] = "heads"
+    model: Line = ""
+    encoder: Annotated[str, _choice(ENCODERS, "encoder")] = IMAGE
+    ablate: Annotated[HeadSet, _of_text(parse_ablation)] = NO_HEADS
+    head: Annotated[Head | None, _of_text(Head.parse)] = None
+    text: Number = 0
+    find: Line = ""
+    example: Line = ""
+    images: Line = ""
+    classes: Texts = ()
+    template: Annotated[str, AfterValidator(parse_template)] = ""
+    occupations: Texts = ()
+    gallery: Line = ""
+    attribute: Line = ""
+    k: Number = 0
+    row: Number = 0
+    quality: Line = ""
+    analysis: Line = ""
+
+    def query(self) -> str:
+        """Return the address's query, without the fields that have their default."""
+        fields = {name: value for name, value in vars(self).items() if value not in (None, _DEFAULT[name])}
+        if self.gallery.startswith(OWN):
+            fields["gallery"] = OWN  # the rest of the name gives access
+        return urlencode({n: join_texts(v) if isinstance(v, tuple) else v for n, v in fields.items()})
+
+    def changed(self, **fields: Any) -> State:
+        """Return the state with other fields, read from text. Raises InputError if one can't be read."""
+        try:
+            return replace(self, **fields)
+        except ValidationError as error:
+            raise InputError(describe_problem(error)) from None
+
+
+_DEFAULT = vars(State())
+
+
+def from_query(query: Mapping[str, str]) -> tuple[State, list[str]]:
+    """Read the state that an address names, without checking that there is such a model, head, or gallery.
+
+    Returns:
+        The state, and a sentence for each part of the address that could not be used.
+    """
+    state, problems = State(), list[str]()
+    for name in filter(query.__contains__, _DEFAULT):
+        try:
+            if len(query[name]) > MAX_QUERY:
+                raise InputError(f"it is longer than {MAX_QUERY} characters.")
+            state = state.changed(**{name: query[name]})
+        except InputError as error:
+            problems.append(f"The link's part {name!r} was left out: {error}")
+    return state, problems

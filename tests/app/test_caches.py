@@ -16,7 +16,7 @@ from ccs.app import session
 from ccs.app.services import model_cache
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, size_of
-from ccs.app.services.galleries import EmbeddedGallery
+from ccs.app.services.images import Whole
 from ccs.app.services.model_cache import PHOTO, ModelCache
 from ccs.app.services.records import ModelRecords
 from ccs.heads import Head, HeadSet
@@ -46,7 +46,7 @@ def test_what_is_kept_has_one_bound_in_bytes():
     def embed(number):
         def compute():
             computed.append(number)
-            return EmbeddedGallery(None, np.full(1000, number, np.float32))
+            return Whole(None, np.full(1000, number, np.float32))
 
         return cache.get(("seen", number), compute)
 
@@ -89,13 +89,12 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
 def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
     monkeypatch.setattr(session, "MOST", 5)
     sessions = session.Sessions()
-    sessions.keep("honest", "a", "its images")
+    sessions.keep("honest", honest := session.Session("a"))
     for number in range(205):
-        sessions.keep(f"page {number}", "b", "")
-    assert sessions.find("honest") == sessions.find("honest", "a") == "its images"
-    assert sessions.find("honest", "b") is None
-    assert [sessions.find(f"page {number}") for number in (200, 201, 204)] == [None, "", ""]
-    sessions.keep("large", "c", "x" * session.LIMIT)  # bytes count too
+        sessions.keep(f"page {number}", session.Session("b"))
+    assert sessions.find("honest") is honest
+    assert [sessions.find(f"page {number}") is None for number in (200, 201, 204)] == [True, False, False]
+    sessions.keep("large", session.Session("c", fairer="x" * session.LIMIT))  # bytes count too
     assert sessions.find("large") is None
     assert sessions.find("honest")
     monkeypatch.setattr(session, "SECONDS", 0)

@@ -121,7 +121,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
     check(html["main"])
     assert ("600 fresh synthetic faces" in html["main"]) == (gallery != SMALL)
     figure = screen.session.fairer[1]
-    people = replace(app.galleries.get(gallery), occupations=names)
+    people = replace(app.galleries.people(gallery), occupations=names)
     sets = Sets(people=people, controls=app.galleries.find("world/subjects"), held_out=True)
     methods = {name: METHODS[name] for name in fairer.METHOD_TITLES}
     library = mitigate_subject(Subject(model, sets), "gender", methods)

@@ -14,8 +14,8 @@ from ccs.analysis.bias import embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import interval
 from ccs.app.page import regions
-from ccs.app.services import galleries
 from ccs.app.services.cache import Cache
+from ccs.app.services.images import extremes
 from ccs.app.session import App
 from ccs.app.state import State
 from ccs.app.views import VIEWS, about, classify, heads, paradox
@@ -123,7 +123,7 @@ def test_extremes_are_the_ends_of_the_ranking(with_text, seed):
     scores = centered @ (vectors[:, values.argmax()] if text is None else text)
     if text is None and scores.max() < -scores.min():
         scores = -scores
-    highest, lowest = galleries.extremes(direct, text, 4)
+    highest, lowest = extremes(direct, text, 4)
     order = np.argsort(-scores).tolist()
     assert [i for i, _ in highest] == order[:4]
     assert [i for i, _ in lowest] == order[::-1][:4]
@@ -212,7 +212,7 @@ def test_the_program_of_start_prints_its_ranking(app):
     screen = opened(app, {"tab": "start", "ablate": "L6.H1 L7.H2"})
     page = " ".join(re.sub("<[^>]*>", "", regions(screen)["main"]).split())
     code = VIEWS["start"].program(screen).replace("ccs.open_gallery('world/faces')", "people")
-    rows = [row.split() for row in printed(code, people=app.galleries.get("world/faces"))]
+    rows = [row.split() for row in printed(code, people=app.galleries.people("world/faces"))]
     (page_skews,) = re.findall(r"gender goes from (\S+) to (\S+) on these", page)
     assert tuple(f"{float(value):.2f}" for value in rows[3][1:3]) == page_skews
     shares = {row[0]: [f"{100 * float(share):.0f}" for share in row[1:]] for row in rows[-2:]}

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from ccs.analysis import carriers as ablation
-from ccs.app.jobs import keep_quiet
-from ccs.app.services import galleries
+from ccs.app.services import images
 from ccs.app.views import VIEWS, claims, classify
 from ccs.heads import IMAGE, HeadSet
 from ccs.metrics.accuracy import class_weights
@@ -275,17 +274,17 @@ def test_a_figure_is_saved_as_csv_and_png(visit):
 def test_cancel_stops_the_work(visit, monkeypatch):
     steps = []
     page = visit(f"tab=bias&gallery={SMALL}")
-    collect = galleries.Galleries.embeddings
+    embed = images.Images.embed
 
-    def slow(self, model, name, ablate, tell=keep_quiet):
+    def slow(self, model, ablate):
         if len(ablate) == 2:  # a piece of work that never ends by itself
             while len(steps) < 100_000:
                 steps.append(1)
                 time.sleep(0.02)
-                tell(0.5, "Working")
-        return collect(self, model, name, ablate, tell)
+                self.tell(0.5, "Working")
+        return embed(self, model, ablate)
 
-    monkeypatch.setattr(galleries.Galleries, "embeddings", slow)
+    monkeypatch.setattr(images.Images, "embed", slow)
     page.select_option('select[name="model"]', "organism")
     done(page, lambda: page.click('.cell[value="L4.H0"]'))
     page.click('.cell[value="L4.H1"]')

@@ -5,7 +5,7 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
-from ccs.app.services import galleries
+from ccs.app.services import images
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
 from tests.support import fairface_sample as fairface
@@ -28,15 +28,15 @@ def noise(seed):
 def fetched(tmp_path_factory, tiny_folder):
     """With FairFace's labels and photographs of noise on the Hub: a screen on Bias, and the answers."""
     home = tmp_path_factory.mktemp("home")
-    images = as_parquet(cells(300, image=noise), rows=100)
+    pictures = as_parquet(cells(300, image=noise), rows=100)
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        patch.setattr(galleries, "MOST", 28)
+        patch.setattr(images, "MOST", 28)
         faces = fairface.parquet(fairface.labels_in_turn(), noise)
         hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
-        hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
+        hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})
         screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})
         yield screen, *finished(screen)
 

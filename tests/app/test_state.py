@@ -25,7 +25,8 @@ STATES = st.builds(
     text=st.integers(0, 4),
     example=LEFT_OUT | st.sampled_from(["subjects:2", "photographs:0"]),
     classes=st.lists(WORDS, max_size=4, unique=True).map(tuple),
-    template=LEFT_OUT | st.tuples(WORDS, WORDS).map("{}".join).map(clean_line),
+    template=LEFT_OUT
+    | st.tuples(WORDS, WORDS).map("{}".join).map(clean_line).filter(lambda text: text.count("{}") == 1),
     gallery=LEFT_OUT | WORDS.filter(lambda name: not name.startswith(OWN)),
     attribute=LEFT_OUT | WORDS,
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple),

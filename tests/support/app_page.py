@@ -101,8 +101,7 @@ def opened(app, query=(), session=None):
 
 def do(screen, path, **fields):
     """What the server does with a form."""
-    (route,) = [route for route in ROUTES if route.path == path]
-    return route.handle(screen, route.form(**fields))
+    return ROUTES[path].handle(screen, fields)
 
 
 def finished(screen):

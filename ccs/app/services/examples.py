@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from PIL import Image
 
-import ccs
-from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url, read_upload
 from ccs.app.state import parse_int
 from ccs.data import synthetic
 from ccs.errors import InputError
-from ccs.heads import IMAGE, HeadSet
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ccs.model.encoder import Trunk
     from ccs.model.model import Model
 
 T = TypeVar("T")
@@ -110,90 +104,6 @@ def load_example(example: str, model: str = "") -> Example:
         InputImage(answer, dataset.images[i], "drawn as") for i, answer in zip(indices, answers, strict=True)
     )
     return Example(drawings, dataset.classes, dataset.templates, answers)
-
-
-@dataclass(frozen=True)
-class Images:
-    """A visitor's images and what models make of them, computed once and kept in a cache.
-
-    Attributes:
-        originals: The images.
-        cache: The cache of all visitors.
-    """
-
-    originals: tuple[InputImage, ...]
-    cache: Cache
-
-    def _remember(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
-        images = tuple(image.key for image in self.originals)
-        return self.cache.get((kind, model.weights_hash, images, *settings), make)
-
-    def pixels(self, model: Model) -> Tensor:
-        """Return the images as the model takes them [images, 3, s, s]."""
-        originals = [image.pixels for image in self.originals]
-        return self._remember(model, "pixels", lambda: model.preprocess(originals))
-
-    def trunk(self, model: Model) -> Trunk:
-        """Return the activations that enter the first layer with heads that can be ablated."""
-        return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
-
-    def embed(self, model: Model, ablation_sets: Sequence[HeadSet]) -> np.ndarray:
-        """Embed the images under each set of ablated heads.
-
-        Args:
-            model: The model.
-            ablation_sets: The ablation sets. Only heads of the image encoder count.
-
-        Returns:
-            Embeddings [sets, images, d].
-        """
-
-        def embed_under(heads: HeadSet) -> np.ndarray:
-            return self._remember(model, "embed", lambda: model.embed_images(self.trunk(model), heads), heads)
-
-        return np.stack([embed_under(heads.of_encoder(IMAGE)) for heads in ablation_sets])
-
-    def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
-        """Return the attention of a layer's heads to each patch, after ablation.
-
-        Args:
-            model: The model.
-            layer: The layer's number.
-            ablate: Heads to ablate. Only those of the image encoder count.
-
-        Returns:
-            Attention [images, heads, rows, columns], with all heads of the layer in order.
-
-        Raises:
-            InputError: If the model's tokens are no grid.
-        """
-        heads = model.encoder.all_heads.of_layer(layer)
-        return ccs.attention(model, self.trunk(model), heads, ablate=ablate.of_encoder(IMAGE))
-
-    def contribution_maps(
-        self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
-    ) -> np.ndarray:
-        """Return the contribution of each patch through heads along vectors.
-
-        Args:
-            model: The model.
-            heads: The heads.
-            along: Vectors [E, d].
-            ablate: Heads to ablate.
-
-        Returns:
-            Maps [images, E, rows, columns].
-        """
-        ablate = ablate.of_encoder(IMAGE)
-        make = partial(ccs.heatmap, model, self.trunk(model), along, heads, ablate=ablate)
-        return self._remember(model, "maps", make, heads, ablate, hash(along.tobytes()))
-
-    def inputs(self, model: Model) -> tuple[Image.Image, ...]:
-        """Return the images as the model gets them."""
-        pixels = self.pixels(model)
-        return self._remember(
-            model, "inputs", lambda: tuple(as_model_input(model, image) for image in pixels)
-        )
 
 
 # -- values of patches, as pictures over an image ------------------------------------------------------------

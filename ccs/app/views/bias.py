@@ -12,7 +12,8 @@ from markupsafe import Markup
 from ccs.analysis.bias import measure_gallery, rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
-from ccs.app.services.galleries import DRAWN, PAIRS, PHOTOGRAPHED, has_edits, world
+from ccs.app.services.galleries import DRAWN, PHOTOGRAPHED, world
+from ccs.app.services.images import has_edits
 from ccs.app.session import App, Screen
 from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
@@ -30,7 +31,7 @@ FACES = 12
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 GALLERY_TITLES = {
     DRAWN.people: "synthetic faces",
-    PAIRS: "synthetic faces that differ in their groups only",
+    DRAWN.pairs: "synthetic faces that differ in their groups only",
     PHOTOGRAPHED.people: "FairFace",
 }
 
@@ -74,10 +75,9 @@ class Measurement:
 
 def prepare_bias(screen: Screen) -> None:
     """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
-    galleries, model = screen.app.galleries, screen.model
-    galleries.embed_gallery(model, screen.gallery, screen.tell)
+    screen.people.whole(screen.model)
     fairer.compare_methods(screen)
-    galleries.embeddings(model, screen.gallery, screen.state.ablate, screen.tell)
+    screen.people.embed(screen.model, screen.state.ablate)
 
 
 def render_bias(screen: Screen, complete: bool = True) -> Markup:
@@ -120,7 +120,7 @@ def render_bias(screen: Screen, complete: bool = True) -> Markup:
 
 def _gallery_title(app: App, name: str) -> str:
     title = "your own" if name.startswith(OWN) else GALLERY_TITLES.get(name, name)
-    return f"{title} ({len(app.galleries.get(name).images)})" if app.galleries.has(name) else title
+    return f"{title} ({len(app.galleries.people(name).images)})" if app.galleries.has(name) else title
 
 
 def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:

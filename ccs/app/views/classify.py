@@ -14,7 +14,7 @@ from ccs.app.html import percent, program, render
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
-from ccs.app.services.galleries import has_edits
+from ccs.app.services.images import has_edits
 from ccs.app.services.uploads import InputImage
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
@@ -91,7 +91,7 @@ def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:
         ablate: Heads to ablate instead of the screen's.
     """
     model, sets = screen.model, [HeadSet(), screen.fitted if ablate is None else ablate]
-    embedded = screen.images.embed(model, sets)
+    embedded = [screen.images.embed(model, heads) for heads in sets]
     before, after = (
         model.probabilities(images @ class_matrix(screen, heads).T)
         for images, heads in zip(embedded, sets, strict=True)
@@ -229,7 +229,8 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
         return None
     sets = [HeadSet(), *([ablate] if ablate else [])]
     weights = np.stack([class_matrix(screen, heads) for heads in sets])
-    cosines = images.embed(model, sets) @ weights.swapaxes(1, 2)  # [sets, images, classes]
+    embedded = np.stack([images.embed(model, heads) for heads in sets])
+    cosines = embedded @ weights.swapaxes(1, 2)  # [sets, images, classes]
     first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
     places = np.arange(len(first))
     along = weights[:, first] - weights[:, second]  # [sets, images, d]

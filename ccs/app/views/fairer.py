@@ -76,7 +76,7 @@ def compare_methods(screen: Screen) -> None:
 
     try:
         people, things = (
-            galleries.embed_gallery(model, name, screen.tell).trunk for name in (query.gallery.name, controls)
+            galleries.images(name, screen.tell).whole(model).trunk for name in (query.gallery.name, controls)
         )
         if people is None or things is None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")

@@ -13,7 +13,8 @@ import ccs
 from ccs.app.html import program, render
 from ccs.app.routes import Name, post
 from ccs.app.services import examples
-from ccs.app.services.galleries import PICTURES, extremes, world
+from ccs.app.services.galleries import PICTURES, world
+from ccs.app.services.images import extremes
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_int
@@ -60,7 +61,7 @@ def search_heads(screen: Screen, text: Name = "") -> None:
 def prepare_heads(screen: Screen) -> None:
     """Embed the images that the heads rank, and search the heads."""
     app, model, text = screen.app, screen.model, screen.state.find
-    app.galleries.embed_pictures(model, screen.tell)
+    app.galleries.images(world(model.name).pictures, screen.tell).contributions(model)
     if text and _search_result(screen) is None:
         screen.tell(0.5, f"Ranking heads by “{text}”")
         images = app.galleries.find(world(model.name).pictures)
@@ -199,7 +200,7 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     """
     app, model, head = screen.app, screen.model, record.head
     name, text = world(model.name).pictures, _text_of(record, number)
-    contributions = app.galleries.contributions(model)
+    contributions = app.cache.find(("contributions", model.weights_hash, name))
     if contributions is None:
         try:
             app.galleries.find(name)

@@ -74,7 +74,7 @@ class BiasQuery:
         Raises:
             InputError: For K above half of the images that every occupation ranks.
         """
-        gallery = app.galleries.get(app.gallery_name(state))
+        gallery = app.galleries.people(app.gallery_name(state))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
         return cls(
@@ -196,15 +196,18 @@ def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embe
     """
     model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
     people = query.gallery
-    if not complete and not galleries.ready(model, people.name, ablate):
+    if not complete and not (
+        galleries.has(people.name) and galleries.images(people.name).is_embedded(model, ablate)
+    ):
         return None
+    images = galleries.images(people.name, screen.tell)
 
     def texts(heads: HeadSet) -> np.ndarray:
         key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)
         return screen.app.cache.get(key, lambda: embed_occupations(model, people, heads))
 
-    images = [galleries.embeddings(model, people.name, heads) for heads in (NO_HEADS, ablate)]
-    return Embedded(query, images, [texts(NO_HEADS), texts(ablate.of_encoder(TEXT))])
+    embeddings = [images.embed(model, heads) for heads in (NO_HEADS, ablate)]
+    return Embedded(query, embeddings, [texts(NO_HEADS), texts(ablate.of_encoder(TEXT))])
 
 
 def shareable(gallery: str) -> str:
@@ -292,8 +295,8 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
     if len(data) > MAX_BYTES:
         raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
     gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
-    screen.app.galleries.add(gallery, screen.session)
-    screen.session.gallery = gallery.name
+    screen.app.galleries.add(gallery)
+    screen.session.gallery = gallery
     screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
 
 

@@ -35,9 +35,9 @@ NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 def prepare_start(screen: Screen) -> None:
     """Embed faces and images."""
     galleries, model = screen.app.galleries, screen.model
-    galleries.embeddings(model, world(model.name).people, screen.state.ablate, screen.tell)
+    galleries.images(world(model.name).people, screen.tell).embed(model, screen.state.ablate)
     with suppress(InputError):  # the step shows the reason
-        galleries.embed_pictures(model, screen.tell)
+        galleries.images(world(model.name).pictures, screen.tell).contributions(model)
 
 
 def render_start(screen: Screen, complete: bool = True) -> Markup:

@@ -1,0 +1,256 @@
+"""Images of a visitor, an example, or a gallery, and what models make of them, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from PIL import Image
+
+import ccs
+from ccs.app.html import describe_ablation
+from ccs.app.jobs import Tell, keep_quiet
+from ccs.app.services.cache import Cache
+from ccs.app.services.examples import as_model_input
+from ccs.app.services.uploads import InputImage
+from ccs.app.state import NO_HEADS
+from ccs.heads import IMAGE, TEXT, HeadSet, changes
+
+if TYPE_CHECKING:
+    from ccs.model.encoder import Trunk
+    from ccs.model.model import Model
+
+T = TypeVar("T")
+
+MOST, STEP = 120, 10**11  # the most images and floating-point operations of a part
+TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # of the kept activations of the first layer, and of others
+EXTREMES = 6
+
+Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
+
+
+class Whole(NamedTuple):
+    """Images as a model embeds them with all heads on.
+
+    Attributes:
+        trunk: Activations below the first layer with heads that can be ablated, None if too large to keep.
+        base: Embeddings [n, d].
+    """
+
+    trunk: Trunk | None
+    base: np.ndarray
+
+
+def has_edits(heads: HeadSet) -> bool:
+    """Return True if an intervention edits heads."""
+    return any(change.attribute for _, change in changes(heads))
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images and what models make of them, kept in a cache.
+
+    Attributes:
+        key: What identifies the images in the cache.
+        images: The images.
+        cache: The cache of all visitors.
+        tell: Publishes the progress.
+        originals: The images with their names, if they are a visitor's or an example's.
+        groups: Attribute -> the group of each image, if they are people.
+    """
+
+    key: Hashable
+    images: Sequence[Image.Image]
+    cache: Cache
+    tell: Tell = keep_quiet
+    originals: Sequence[InputImage] = ()
+    groups: Mapping[str, Any] = field(default_factory=dict)
+
+    def _keep(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
+        return self.cache.get((kind, model.weights_hash, self.key, *settings), make, self.tell)
+
+    def _parts(self, model: Model, images: Any, doing: str) -> Iterator[Any]:
+        """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
+        layer = getattr(images, "layer", None)  # of a trunk
+        operations = 24 * (model.n_layers - (layer or 0)) * model.encoder.n_tokens * model.encoder.width**2
+        n, step = len(images), int(min(MOST, max(4, STEP // operations)))
+        for start in range(0, n, step):
+            self.tell(start / n, f"{model.name} {doing} {n} images")
+            stop = min(start + step, n)
+            yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
+
+    def whole(self, model: Model) -> Whole:
+        """Embed the images with all heads on."""
+        from ccs.model.encoder import Trunk
+
+        def compute() -> Whole:
+            trunks, rows = [], []
+            size = len(self.images) * model.encoder.n_tokens * model.encoder.width * 4
+            for part in self._parts(model, self.images, "embeds, once,"):
+                trunk = model.trunk(part)
+                rows.append(model.embed_images(trunk))
+                if size <= TRUNK_BYTES:
+                    trunks.append(trunk)
+            return Whole(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
+
+        return self._keep(model, "whole", compute)
+
+    def trunk(self, model: Model, layer: int = 0, ablate: HeadSet = NO_HEADS) -> Any:
+        """Return the activations that enter a layer, or a lower one, or the images if none are kept.
+
+        Args:
+            model: The model.
+            layer: The layer.
+            ablate: Heads to ablate. Only those of the image encoder below the layer count.
+        """
+        start = self.whole(model).trunk
+        if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
+            return self.images if start is None else start
+        below = ablate & {head for head in ablate.of_encoder(IMAGE) if head.layer < layer}
+        encoder = model.encoder.ablated(below)
+        return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
+
+    def embed(self, model: Model, ablate: HeadSet) -> np.ndarray:
+        """Embed the images under ablation. Edits are fitted on these images if they are people.
+
+        Args:
+            model: The model.
+            ablate: Heads to ablate; those of the text encoder don't matter.
+
+        Returns:
+            Unit embeddings [n, d].
+        """
+        heads = self.fit(model, ablate).of_encoder(IMAGE)
+        if not heads:
+            return self.whole(model).base
+
+        def compute() -> np.ndarray:
+            start = self.trunk(model, min(head.layer for head in heads))
+            parts = self._parts(model, start, f"with {describe_ablation(heads)} embeds")
+            return np.concatenate([model.embed_images(part, heads) for part in parts])
+
+        return self._keep(model, "ablated", compute, heads)
+
+    def fit(self, model: Model, ablate: HeadSet) -> HeadSet:
+        """Fit an intervention's edits on the people's groups; others are returned as they are.
+
+        Args:
+            model: The model.
+            ablate: The intervention.
+        """
+        if not self.groups or not has_edits(ablate):
+            return ablate
+        from ccs.model.editing import fit_edits
+
+        def compute() -> HeadSet:
+            self.tell(0.0, f"Fitting edits on {self.key}")
+            edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self.trunk(model), self.groups)
+            return edits | ablate.of_encoder(TEXT)
+
+        return self._keep(model, "fitted", compute, ablate)
+
+    def is_fitted(self, model: Model, ablate: HeadSet) -> bool:
+        """Return True if `fit` has the answer at once.
+
+        Args:
+            model: The model.
+            ablate: The intervention.
+        """
+        return not has_edits(ablate) or ("fitted", model.weights_hash, self.key, ablate) in self.cache
+
+    def is_embedded(self, model: Model, ablate: HeadSet) -> bool:
+        """Return True if `embed` has the answer at once.
+
+        Args:
+            model: The model.
+            ablate: Heads to ablate.
+        """
+        if not self.is_fitted(model, ablate):
+            return False
+        heads = self.fit(model, ablate).of_encoder(IMAGE)
+        keys = [("whole",), ("ablated", heads)][: 1 + bool(heads)]
+        return all((kind, model.weights_hash, self.key, *rest) in self.cache for kind, *rest in keys)
+
+    def contributions(self, model: Model) -> np.ndarray:
+        """Return the contributions [n, heads, d] of the model's heads, in order."""
+
+        def compute() -> np.ndarray:
+            parts = self._parts(model, self.images, "embeds, once,")
+            embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
+            return np.concatenate([contributions.direct for _, contributions in embedded])
+
+        return self._keep(model, "contributions", compute)
+
+    def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
+        """Return the attention of a layer's heads to each patch, after ablation.
+
+        Args:
+            model: The model.
+            layer: The layer's number.
+            ablate: Heads to ablate. Only those of the image encoder count.
+
+        Returns:
+            Attention [images, heads, rows, columns], with all heads of the layer in order.
+
+        Raises:
+            InputError: If the model's tokens are no grid.
+        """
+        heads, start = model.encoder.all_heads.of_layer(layer), self.trunk(model, layer, ablate)
+        return ccs.attention(model, start, heads, ablate=_from(start, ablate))
+
+    def contribution_maps(
+        self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
+    ) -> np.ndarray:
+        """Return the contribution of each patch through heads along vectors.
+
+        Args:
+            model: The model.
+            heads: The heads.
+            along: Vectors [E, d].
+            ablate: Heads to ablate.
+
+        Returns:
+            Maps [images, E, rows, columns].
+        """
+        start = self.trunk(model, min(head.layer for head in heads), ablate)
+        make = partial(ccs.heatmap, model, start, along, heads, ablate=_from(start, ablate))
+        return self._keep(model, "maps", make, heads, ablate, hash(along.tobytes()))
+
+    def inputs(self, model: Model) -> tuple[Image.Image, ...]:
+        """Return the images as the model gets them."""
+        return self._keep(
+            model, "inputs", lambda: tuple(as_model_input(model, p) for p in model.preprocess(self.images))
+        )
+
+
+def _from(start: Any, ablate: HeadSet) -> HeadSet:
+    """Return the image encoder's heads that a trunk doesn't have ablated already."""
+    lowest = getattr(start, "layer", 0)
+    return ablate & {head for head in ablate.of_encoder(IMAGE) if head.layer >= lowest}
+
+
+def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
+    """Return pictures whose contribution lies farthest along a direction, and against it.
+
+    Args:
+        direct: Contributions of a head [n, d].
+        along: A direction [d]. None for the contributions' first principal component, with the sign of the
+            farthest one.
+        n: The number of pictures at either end.
+
+    Returns:
+        Numbers and scores of the pictures at both ends. A score is the deviation from the mean picture, in
+        standard deviations.
+    """
+    centered = direct - direct.mean(axis=0)
+    if along is None:
+        along = np.linalg.svd(centered, full_matrices=False)[2][0]
+        far = centered @ along
+        along = along * np.sign(far[np.abs(far).argmax()])
+    scores = centered @ along
+    scores = scores / (float(scores.std()) or 1.0)
+    order = [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
+    return order[:n], order[::-1][:n]
