@@ -8,24 +8,21 @@ react to that, and the projection's bias stays: the total effect, as of `Model.e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, MEAN, TEXT, Head, HeadChange, HeadSet, Intervention, changes
-from ccs.model.interception import Ablation, begin, bypassed, end, projection_name
+from ccs.heads import ENCODERS, IMAGE, MEAN, TEXT, Heads, HeadSet, Intervention, changes
+from ccs.model.interception import Ablation, begin, end, projection_name, require_heads
 from ccs.model.structure import Location, is_text_encoder, locations, unread_heads, unwrapped
 
 
 @contextmanager
-def ablate(
-    model: Any, heads: HeadSet | Head | str | Mapping[Head, HeadChange | float] | Iterable[Head | str]
-) -> Iterator[HeadSet]:
+def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
     """Ablate heads of `model` inside a `with` block; afterward the model is as before.
 
     Parameters are never touched. Train, shard (FSDP), adapt (LoRA), quantize, or save the model inside the
@@ -64,25 +61,27 @@ def ablate(
     if is_text_encoder(model):  # its only heads can be called L too
         renamed = ((replace(head, encoder=TEXT), change) for head, change in changes(ablated))
         ablated = Intervention(dict(renamed), getattr(ablated, "means", None))
-    if unread := unread_heads(model, ablated.of_encoder(IMAGE)):
-        name = type(unwrapped(model)).__name__
-        warnings.warn(
-            f"Ablating {HeadSet(unread)} has no effect: {name} reads the image encoder before that layer.",
-            stacklevel=3,
-        )
     with ExitStack() as block:
         for encoder in ENCODERS:
             chosen = ablated.of_encoder(encoder)
             if not chosen and (ablated or encoder != IMAGE):
                 continue
             root, places = locations(model, encoder)
+            _require(chosen, places)
+            unread = unread_heads(model, chosen, places) if encoder == IMAGE else HeadSet()
+            if unread:
+                name = type(unwrapped(model)).__name__
+                warnings.warn(
+                    f"Ablating {unread} has no effect: {name} reads the image encoder before that layer.",
+                    stacklevel=3,
+                )
             check = _PassCheck()
-            for layer, place in _changed_places(root, places, chosen):
-                ablation = Ablation(place.module, root, chosen.of_layer(layer))
+            for layer in chosen.layers:
+                ablation = Ablation(places[layer].module, root, chosen.of_layer(layer))
                 begin(ablation)
                 block.callback(end, ablation)
                 if not ablation.heads <= unread:
-                    check.expected.append((place, ablation))
+                    check.expected.append((places[layer], ablation))
             block.callback(root.register_forward_hook(check).remove)
             block.callback(check.expected.clear)
         yield ablated
@@ -103,7 +102,12 @@ class _PassCheck:
             if not ablation.reached or place.module is not ablation.module
         ]
         if missed:
-            raise bypassed(missed)
+            heads = " ".join(str(ablation.heads) for ablation in missed)
+            labels = ", ".join(ablation.label for ablation in missed)
+            raise InputError(
+                f"{heads} not ablated: the forward pass bypassed {labels}. Run the modules themselves, not a "
+                "fused, scripted, or exported copy, and don't replace them inside the block."
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _PassCheck:
         return _PassCheck()
@@ -112,47 +116,21 @@ class _PassCheck:
         return _PassCheck, ()
 
 
-def _changed_places(root: Any, places: list[Location], heads: HeadSet) -> Iterator[tuple[int, Location]]:
-    """The layers to change, each with its attention module; InputError for heads that can't be changed."""
+def _require(heads: HeadSet, places: list[Location]) -> None:
+    """Raise InputError for heads that a module lacks, or whose change can't be made in it."""
     modules = [place.module for place in places]
-    _require([int(module.num_heads) for module in modules], heads)
-    for layer in heads.layers:
-        module = modules[layer]
-        sharing = [number for number, other in enumerate(modules) if other is module]
-        if len({_changes(heads, number) for number in sharing}) > 1:
-            numbers = ", ".join(map(str, sharing))
-            raise InputError(
-                f"Layers {numbers} share one attention module, so ablate the same heads in each of them."
-            )
-        projection = getattr(module, str(projection_name(module)))
-        if not isinstance(module, nn.MultiheadAttention) and any(
-            getattr(other, str(projection_name(other))) is projection
-            for other in modules
-            if other is not module
-        ):
-            raise InputError(f"Layer {layer} shares its output projection with another layer: copy it first.")
-        if sharing[0] == layer:
-            yield layer, places[layer]
-
-
-def _changes(heads: HeadSet, layer: int) -> frozenset[tuple[int, HeadChange]]:
-    return frozenset((head.head, change) for head, change in changes(heads.of_layer(layer)))
-
-
-def _require(counts: list[int], heads: HeadSet) -> None:
-    """Raise InputError unless each head is in the model and what is to be done to it can be done."""
+    projections = [getattr(module, projection_name(module)) for module in modules]
+    require_heads(heads, [module.num_heads for module in modules])
     for head, change in changes(heads):
-        if head.layer >= len(counts) or head.head >= counts[head.layer]:
-            layers = ", ".join(f"{head.encoder}{layer}: {count}" for layer, count in enumerate(counts))
-            raise InputError(f"{head} is outside this model; heads in each layer: {layers}.")
         if change.replacement == MEAN and head.encoder != IMAGE:
             raise InputError(
                 f"{head}{change} acts on the token that is read, which differs from text to text. "
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."
             )
         if change.replacement:
-            assert isinstance(heads, Intervention)
-            heads.mean_output(head)
+            Intervention(heads).mean_output(head)
+        if [other is projections[head.layer] for other in projections].count(True) > 1:
+            raise InputError(f"Layer {head.layer} shares its attention with another layer: copy it first.")
 
 
 def has_class_token(encoder: Any) -> bool:

@@ -23,7 +23,15 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, Heads, HeadSet, Intervention, changes
 from ccs.model.ablation import has_class_token
 from ccs.model.encoder import Encoder, Trunk
-from ccs.model.interception import Ablation, begin, changed_values, end, head_dim, projection_name
+from ccs.model.interception import (
+    Ablation,
+    begin,
+    changed_values,
+    end,
+    head_dim,
+    projection_name,
+    require_heads,
+)
 from ccs.model.side import Side
 from ccs.model.structure import locations
 
@@ -133,13 +141,12 @@ def edit_module(
     names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
     if len(names) < 2:
         raise InputError(f"Erasing needs two or more groups, got {len(names)}.")
+    require_heads(chosen, [place.module.num_heads for place in places])
     rows = []
     for layer in chosen.layers:
-        if layer >= len(places) or max(chosen.in_layer(layer)) >= places[layer].module.num_heads:
-            raise InputError(f"{chosen.of_layer(layer)} is outside this model of {len(places)} layers.")
         attention = places[layer].module
         outputs = _record(attention, root, run, len(codes))
-        projection, size = getattr(attention, str(projection_name(attention))), head_dim(attention)
+        projection, size = getattr(attention, projection_name(attention)), head_dim(attention)
         prefix = int(encoder == IMAGE and has_class_token(root) and outputs.shape[1] > 1)
         for head in chosen.of_layer(layer):
             columns = slice(head.head * size, head.head * size + size)

@@ -31,7 +31,7 @@ from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
-from ccs.model.interception import changed_values, site_of
+from ccs.model.interception import changed_values, require_heads, site_of
 
 NO_HEADS = HeadSet()
 BATCH_TOKENS = 8_192
@@ -119,16 +119,7 @@ class Encoder(Decomposition):
             if head.encoder != self.letter:
                 theirs, ours = ENCODERS[head.encoder], ENCODERS[self.letter]
                 raise InputError(f"{head} is a head of the {theirs} encoder, not of the {ours} encoder.")
-            if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
-                raise InputError(f"{head} is outside this model, which has {self._span()}.")
-
-    def _span(self) -> str:
-        """The heads of the encoder, in words."""
-        at, n, pool = self.letter, self._n_blocks, self._readout.pool
-        spans = [f"layers {at}0 to {at}{n - 1} with heads H0 to H{self.layers[0].n_heads - 1}"] if n else []
-        if pool is not None:
-            spans.append(f"layer {at}{n}, its pool, with heads H0 to H{pool.n_heads - 1}")
-        return " and ".join(spans)
+        require_heads(heads, [layer.n_heads for layer in self.layers])
 
     @torch.no_grad()
     def embed(self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet] = (NO_HEADS,)) -> Tensor:

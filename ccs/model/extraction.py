@@ -16,7 +16,7 @@ from ccs.model.encoders import decompose_registered
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed
 from ccs.model.model import Model, load
-from ccs.model.structure import image_encoder, locations, unwrapped
+from ccs.model.structure import encoder_inside, locations, unwrapped
 from ccs.sandbox import reason
 
 
@@ -61,7 +61,7 @@ def extract_image_encoder(
     """
     whole = unwrapped(_loaded(model) if isinstance(model, str) else model)
     locations(whole, IMAGE)  # refuses a model without an image encoder
-    encoder = image_encoder(whole)
+    encoder = encoder_inside(whole, IMAGE)
     extracted = load(text_encoder, device=device, precision=precision, layers=layers)
     visual, name = extracted.clip.visual, Path(model).name if isinstance(model, str) else type(whole).__name__
     extracted.name = f"{name} with {extracted.name}"

@@ -6,8 +6,8 @@ optimizer) sees the real ones. Two kinds of modules differ:
 
 - Most call their projection (transformers, timm). The site is a forward pre-hook of whatever module is the
   projection at the time of the call.
-- nn.MultiheadAttention and open_clip's AttentionPool2d read the projection's weight and never call it. Their
-  forward pass is run here, from the module's own parameters.
+- nn.MultiheadAttention and open_clip's AttentionPool2d read the projection's weight and never call it. They
+  run with an identity in its place, and the projection follows here.
 
 The module's class is replaced by a subclass for the length of the block. That is how torch.compile notices:
 it checks the class and traces again, whereas it doesn't look for new hooks.
@@ -28,11 +28,38 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention, changes
-from ccs.model.encoders.parts import by_head
 
 _LOCK = threading.RLock()
 PROJECTIONS = ("out_proj", "proj", "c_proj", "projection")
 """The names that attention modules give their output projection."""
+
+
+def require_heads(heads: HeadSet, counts: Sequence[int]) -> None:
+    """Raise InputError if an encoder lacks a head.
+
+    Args:
+        heads: The heads.
+        counts: The number of heads in each layer of the encoder.
+    """
+    for head in heads:
+        if head.layer >= len(counts):
+            raise InputError(f"{head} is outside this model: its layers are 0 to {len(counts) - 1}.")
+        if head.head >= (count := counts[head.layer]):
+            raise InputError(f"{head} is outside this model: heads of that layer are 0 to {count - 1}.")
+
+
+def head_factors(heads: HeadSet, n_heads: int, size: int) -> Tensor:
+    """Return the factors [n_heads * size] on the outputs of a layer's heads; 1 for those that are replaced.
+
+    Args:
+        heads: The heads to change, all of the layer.
+        n_heads: The number of heads in the layer.
+        size: The dimension of each.
+    """
+    factors = torch.ones(n_heads)
+    for head, change in changes(heads):
+        factors[head.head] = 1.0 if change.replacement else change.factor
+    return factors.repeat_interleave(size)
 
 
 def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
@@ -49,10 +76,7 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
     if not heads:
         return values
     d = values.shape[-1] // n_heads
-    factors = torch.ones(n_heads, dtype=values.dtype, device=values.device)
-    for head, change in changes(heads):
-        factors[head.head] = 1.0 if change.replacement else change.factor
-    values = values * factors.repeat_interleave(d)
+    values = values * head_factors(heads, n_heads, d).to(values)
     for head, change in changes(heads):  # in place, in the product above
         if not change.replacement:
             continue
@@ -84,13 +108,9 @@ class Ablation:
         self.module, self.root, self.heads = module, root, heads
         self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
         self.is_open, self.reached = True, False
-        self.factors: Tensor | None = None
-        if not any(change.replacement for _, change in changes(heads)):
-            factors = torch.ones(self.n_heads)
-            for head, change in changes(heads):
-                factors[head.head] = change.factor
-            devices = (weights.device for weights in module.parameters() if not weights.is_meta)
-            self.factors = factors.repeat_interleave(self.head_dim).to(next(devices, "cpu"))
+        self.replaces = any(change.replacement for _, change in changes(heads))
+        devices = (weights.device for weights in module.parameters() if not weights.is_meta)
+        self.factors = head_factors(heads, self.n_heads, self.head_dim).to(next(devices, "cpu"))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ablation:
         return self
@@ -110,7 +130,7 @@ class Ablation:
                 f"{self.n_heads} heads of {self.head_dim}, as under tensor parallelism, so {self.heads} "
                 "can't be ablated. Ablate the model before it is split."
             )
-        if self.factors is not None:
+        if not self.replaces:
             return values * self.factors.to(values.device, values.dtype)
         if values.dim() != 3:
             raise InputError(f"{self.label} has no batch of tokens, so {self.heads} can't be ablated in it.")
@@ -138,6 +158,10 @@ class Site:
     def __reduce__(self) -> Any:
         return Site, ()
 
+    def hook(self, projection: Any) -> None:
+        """Change the input of a projection, ahead of other hooks: tensor parallelism's distribute it."""
+        self.handles.append(projection.register_forward_pre_hook(self, prepend=True))
+
     def change_outputs(self, values: Tensor) -> Tensor:
         """Apply all open ablations to the heads' outputs [..., H d]."""
         for ablation in self.ablations:
@@ -161,15 +185,12 @@ def is_active(module: Any) -> bool:
 def head_dim(module: Any) -> int:
     """Return the dimension of the heads of an attention module."""
     size = getattr(module, "head_dim", None)
-    if size is None:  # open_clip's AttentionPool2d
-        size = module.v_proj.out_features // module.num_heads
-    return int(size)
+    return int(module.v_proj.out_features // module.num_heads if size is None else size)
 
 
-def projection_name(module: Any) -> str | None:
-    """Return the name of the module's output projection, or None if it has none."""
-    names = (name for name in PROJECTIONS if isinstance(getattr(module, name, None), nn.Module))
-    return next(names, None)
+def projection_name(module: Any) -> str:
+    """Return the name of the module's output projection, or "" if it has none."""
+    return next((name for name in PROJECTIONS if isinstance(getattr(module, name, None), nn.Module)), "")
 
 
 # Attention modules inside a block -------------------------------------------------------------------------
@@ -177,6 +198,9 @@ def projection_name(module: Any) -> str | None:
 
 class Intercepted:
     """Base of the subclasses that attention modules have inside a block."""
+
+    _ccs_plain: Any
+    _ccs_projection: str
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         duplicate = object.__new__(type(self))
@@ -187,166 +211,61 @@ class Intercepted:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle the module as it is outside the block."""
         state = {name: value for name, value in self.__dict__.items() if name != "_ccs_site"}
-        return object.__new__, (type(self).__bases__[1],), state
+        return object.__new__, (self._ccs_plain,), state
 
 
 class _CallsProjection(Intercepted):
     """An attention module that calls its output projection."""
 
-    _ccs_projection: str
-
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         site = site_of(self)
         if site is not None and site.ablations:
-            self.hook_projection(site)  # it may have been replaced inside the block
-        output = super().__call__(*args, **keywords)  # type: ignore[misc]
-        if site is not None and not torch.compiler.is_compiling():
-            for ablation in site.ablations:
-                if ablation.is_open and not ablation.reached:
-                    raise bypassed([ablation])
-        return output
-
-    def hook_projection(self, site: Site) -> None:
-        """Make the site a hook of the present output projection, unless it is one."""
-        projection = getattr(self, self._ccs_projection)
-        if site not in projection._forward_pre_hooks.values():
-            _hook(site, projection)
+            projection = getattr(self, self._ccs_projection)
+            if site not in projection._forward_pre_hooks.values():  # it was replaced inside the block
+                torch.compiler.disable(site.hook)(projection)
+        return super().__call__(*args, **keywords)  # type: ignore[misc]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _hook(site: Site, projection: Any) -> None:
-    # Ahead of other hooks: tensor parallelism's make distributed tensors of the values.
-    site.handles.append(projection.register_forward_pre_hook(site, prepend=True))
+class _Identity:
+    def __init__(self, width: int, like: Tensor) -> None:
+        self.weight, self.bias = torch.eye(width, dtype=like.dtype, device=like.device), like.new_zeros(width)
 
 
-def bypassed(ablations: Sequence[Ablation]) -> InputError:
-    """Return the error for heads that a forward pass did not reach."""
-    heads = " ".join(str(ablation.heads) for ablation in ablations)
-    labels = ", ".join(ablation.label for ablation in ablations)
-    return InputError(
-        f"{heads} not ablated: the forward pass bypassed {labels}. Run the modules themselves, not a fused, "
-        "scripted, or exported copy, and don't replace them inside the block."
-    )
+class _ReadsProjection(Intercepted):
+    """nn.MultiheadAttention, or open_clip's pool of a ResNet."""
 
-
-class _Multihead(Intercepted):
-    """nn.MultiheadAttention, which reads the weight of its output projection."""
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute attention as `nn.MultiheadAttention.forward` does, with ablation on the heads' outputs.
-
-        Args:
-            query: As in torch: [T, n, W], [n, T, W] if `batch_first`, or [T, W] without a batch.
-            key: As `query`.
-            value: As `query`.
-            key_padding_mask: As in torch.
-            need_weights: Return the attention weights too.
-            attn_mask: As in torch.
-            average_attn_weights: Average the attention weights over heads.
-            is_causal: As in torch.
-
-        Returns:
-            The output, shaped as `query`, and the attention weights or None.
-        """
-        if not is_active(self):  # a copy, after the block
-            return super().forward(  # type: ignore[misc,no-any-return]
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-            )
-        module: Any = self
-        swapped = module.batch_first and query.dim() == 3
-        if swapped:  # the same tensor thrice stays so, which saves two projections
-            turned = {id(x): x.transpose(0, 1) for x in (query, key, value)}
-            query, key, value = turned[id(query)], turned[id(key)], turned[id(value)]
-        values, weights = F.multi_head_attention_forward(
-            query,
-            key,
-            value,
-            module.embed_dim,
-            module.num_heads,
-            module.in_proj_weight,
-            module.in_proj_bias,
-            module.bias_k,
-            module.bias_v,
-            module.add_zero_attn,
-            module.dropout,
-            torch.eye(module.embed_dim, dtype=query.dtype, device=query.device),  # projected below
-            None,
-            training=module.training,
-            key_padding_mask=key_padding_mask,
-            need_weights=need_weights,
-            attn_mask=attn_mask,
-            use_separate_proj_weight=not module._qkv_same_embed_dim,
-            q_proj_weight=module.q_proj_weight,
-            k_proj_weight=module.k_proj_weight,
-            v_proj_weight=module.v_proj_weight,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
-        )
-        values = values[None] if query.dim() == 2 else values.transpose(0, 1)  # [n, T, H d]
-        out = _projected(module.out_proj, _changed(self, values))
-        if query.dim() == 2:
-            return out[0], weights
-        return out if swapped else out.transpose(0, 1), weights
-
-
-class _AttentionPool2d(Intercepted):
-    """open_clip's pool of a ResNet, which reads the weight of its output projection."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        module: Any = self
-        x = x.flatten(2).transpose(1, 2)
-        x = torch.cat([x.mean(1, keepdim=True), x], dim=1) + module.positional_embedding.to(x.dtype)
-        inputs = (module.q_proj, x[:, :1]), (module.k_proj, x), (module.v_proj, x)
-        q, k, v = (by_head(layer(tokens), module.num_heads).transpose(1, 2) for layer, tokens in inputs)
-        values = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        return _projected(module.c_proj, _changed(self, values))[:, 0]
-
-
-def _changed(module: Any, values: Tensor) -> Tensor:
-    site = site_of(module)  # None if the last block ended in the middle of this pass
-    return values if site is None else site.change_outputs(values)
-
-
-def _projected(projection: Any, values: Tensor) -> Tensor:
-    """Apply the projection's weight, of whatever kind, to values [n, T, H d]."""
-    rows = values.flatten(0, 1)  # quantized weights know the product of matrices
-    return F.linear(rows, projection.weight, projection.bias).reshape(*values.shape[:2], -1)
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        site = site_of(self)
+        if site is None or not is_active(self):  # a copy, after the block
+            return self._ccs_plain.forward(self, *args, **keywords)
+        projection, stand_in = getattr(self, self._ccs_projection), object.__new__(self._ccs_plain)
+        stand_in.__dict__.update(self.__dict__)
+        first = next(iter((*args, *keywords.values())))
+        stand_in.__dict__[self._ccs_projection] = _Identity(projection.in_features, first)
+        output = self._ccs_plain.forward(stand_in, *args, **keywords)
+        values, further = output if isinstance(output, tuple) else (output, None)
+        # [n, T, H d]: torch's has the tokens first by default, and the pool has one without an axis
+        turned = values.dim() == 3 and not getattr(self, "batch_first", True)
+        is_pool = not isinstance(output, tuple)
+        values = values.transpose(0, 1) if turned else values[:, None] if is_pool else values
+        values = site.change_outputs(values)
+        rows = values.flatten(0, -2)  # quantized weights know the product of matrices
+        written = F.linear(rows, projection.weight, projection.bias).reshape(*values.shape[:-1], -1)
+        if is_pool:
+            return written[:, 0]
+        return written.transpose(0, 1) if turned else written, further
 
 
 # Opening and closing a block ------------------------------------------------------------------------------
 
 
 @cache
-def _intercepted_class(plain: Any, mixin: type, projection: str) -> type:
-    content = {
-        "__module__": plain.__module__,
-        "__qualname__": plain.__qualname__,
-        "_ccs_projection": projection,
-    }
-    return type(plain.__name__, (mixin, plain), content)
-
-
-def _mixin(module: Any) -> type:
-    from open_clip.modified_resnet import AttentionPool2d
-
-    if isinstance(module, nn.MultiheadAttention) and _forward(module) is nn.MultiheadAttention.forward:
-        return _Multihead
-    return _AttentionPool2d if isinstance(module, AttentionPool2d) else _CallsProjection
-
-
-def _forward(module: Any) -> Any:
-    """The forward function of the module's class, below those of wrappers (FSDP2) and of blocks."""
-    return next(cls.__dict__["forward"] for cls in type(module).__mro__ if "forward" in cls.__dict__)
+def _intercepted_class(plain: Any, projection: str) -> type:
+    forward = next(cls.__dict__["forward"] for cls in plain.__mro__ if "forward" in cls.__dict__)
+    reads = forward is nn.MultiheadAttention.forward or plain.__name__ == "AttentionPool2d"
+    content = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    content |= {"_ccs_plain": plain, "_ccs_projection": projection}
+    return type(plain.__name__, (_ReadsProjection if reads else _CallsProjection, plain), content)
 
 
 def begin(ablation: Ablation) -> None:
@@ -355,10 +274,9 @@ def begin(ablation: Ablation) -> None:
     with _LOCK:
         if not isinstance(module, Intercepted):
             plain: Any = type(module)
-            cls = _intercepted_class(plain, _mixin(module), projection_name(module) or "")
             module.__dict__["_ccs_site"] = Site()
             try:
-                module.__class__ = cls
+                module.__class__ = _intercepted_class(plain, projection_name(module))
             except TypeError:
                 del module.__dict__["_ccs_site"]
                 raise InputError(
@@ -370,7 +288,9 @@ def begin(ablation: Ablation) -> None:
         assert site is not None
         site.ablations = (*site.ablations, ablation)
         if isinstance(module, _CallsProjection):
-            module.hook_projection(site)
+            projection = getattr(module, module._ccs_projection)
+            if site not in projection._forward_pre_hooks.values():
+                site.hook(projection)
 
 
 def end(ablation: Ablation) -> None:
@@ -386,9 +306,8 @@ def end(ablation: Ablation) -> None:
             for handle in site.handles:
                 handle.remove()
             site.handles.clear()
-            bases = type(module).__bases__
-            if len(bases) == 2 and issubclass(bases[0], Intercepted):  # else parametrized inside the block
-                blocks_class, module.__class__ = type(module), bases[1]
+            if "_ccs_plain" in type(module).__dict__:  # else parametrized inside the block
+                blocks_class, module.__class__ = type(module), module._ccs_plain
                 del module.__dict__["_ccs_site"]
                 _rebind(module, blocks_class)
 

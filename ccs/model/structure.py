@@ -1,8 +1,9 @@
-"""Find the attention modules of a model of open_clip, timm, or transformers, layer by layer."""
+"""Find the attention modules of any model, layer by layer, by their heads and output projection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +12,13 @@ import torch.fx
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, HeadSet
-from ccs.model.encoders import decompose_registered
+from ccs.heads import ENCODERS, IMAGE, TEXT, HeadSet
 from ccs.model.interception import projection_name
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module", "base_layer")
 """Where torch.compile, the parallel wrappers, checkpointing, and adapters (peft) keep a module."""
-_IMAGE_ENCODERS = ("vision_tower", "vision_model", "visual")
-"""Where models keep their image encoder."""
+_ENCODERS = {IMAGE: ("vision_tower", "vision_model", "visual"), TEXT: ("text_model", "text")}
+"""Where models keep their encoders."""
 _HOLDERS = ("model", "clip")
 """Where models with a head of their own keep the model that has the encoders."""
 
@@ -55,51 +55,47 @@ def unwrapped(module: Any) -> Any:
         module = inner
 
 
-def image_encoder(model: Any) -> Any:
-    """Return the image encoder inside a model, or the model itself."""
+def encoder_inside(model: Any, encoder: str) -> Any:
+    """Return an encoder inside a model, or the model itself.
+
+    Args:
+        model: A module, in any wrapper.
+        encoder: IMAGE or TEXT.
+    """
     model = unwrapped(model)
     holders = (model, *(unwrapped(getattr(model, name, None)) for name in _HOLDERS))
-    inner = (getattr(holder, name, None) for holder in holders for name in _IMAGE_ENCODERS)
-    encoder = next((module for module in inner if module is not None), model)
-    return encoder if encoder is model else image_encoder(encoder)
-
-
-def text_encoder(model: Any) -> Any:
-    """Return the text encoder inside a model, or the model itself."""
-    model = unwrapped(model)
-    for holder in (model, *(unwrapped(getattr(model, name, None)) for name in _HOLDERS)):
-        for name in ("text_model", "text"):  # transformers, open_clip's CustomTextCLIP
-            inner = getattr(holder, name, None)
-            if isinstance(inner, nn.Module):
-                return unwrapped(inner)
-    return model
+    inner = (getattr(holder, name, None) for holder in holders for name in _ENCODERS[encoder])
+    module = next((unwrapped(module) for module in inner if isinstance(module, nn.Module)), model)
+    return module if module is model else encoder_inside(module, encoder)
 
 
 def is_text_encoder(model: Any) -> bool:
     """True for CLIP's or SigLIP's text encoder alone, such as transformers' CLIPTextModel."""
-    encoder = text_encoder(model)
-    holders = (encoder, getattr(encoder, "embeddings", None))
-    alone = image_encoder(model) is unwrapped(model)
-    return alone and any(hasattr(holder, "token_embedding") for holder in holders)
+    return encoder_inside(model, IMAGE) is unwrapped(model) and _reads_tokens(encoder_inside(model, TEXT))
+
+
+def _reads_tokens(encoder: Any) -> bool:
+    return any(hasattr(at, "token_embedding") for at in (encoder, getattr(encoder, "embeddings", None)))
 
 
 def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
     """Find the attention modules of one of a model's encoders.
 
+    They must be one stack of layers; where attention pools the tokens, the pool is the last layer.
+
     Args:
-        model: A module of open_clip, timm, or transformers, in any wrapper.
+        model: A module of any library, in any wrapper.
         encoder: IMAGE or TEXT.
 
     Returns:
-        The module whose forward pass runs all of them, and the place of the module of each layer. Where
-        attention pools the tokens, the pool is the last layer.
+        The module whose forward pass runs all of them, and the place of the module of each layer.
 
     Raises:
-        InputError: If the encoder isn't built like one whose heads are known.
+        InputError: If the encoder isn't built of one stack of such modules.
     """
     if isinstance(model, str):
         raise InputError(f"ccs.ablate takes a model, not its name {model[:40]!r}: load it first.")
-    module = image_encoder(model) if encoder == IMAGE else text_encoder(model)
+    module = encoder_inside(model, encoder)
     if not isinstance(module, nn.Module):
         raise InputError(f"ccs.ablate takes a torch module, not {type(module).__name__}.")
     if isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule):
@@ -107,17 +103,23 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
             f"{type(module).__name__} is a traced, scripted, or exported copy of a model, whose heads can't "
             "be ablated. Pass the model that it was made from."
         )
-    try:
-        root, places = _image_places(module) if encoder == IMAGE else _text_places(module)
-        modules = [place.module for place in places]
-        known = all(
-            hasattr(module, "num_heads") and projection_name(module) is not None for module in modules
-        )
-    except (AttributeError, TypeError):
-        known, places = False, []
-    if not known or not places:
+    # open_clip's CLIP reads texts by calling its transformer
+    root = module if encoder == IMAGE else unwrapped(getattr(module, "transformer", module))
+    places = dict(_attention(root, "")) if encoder == IMAGE or _reads_tokens(module) else {}
+    *blocks, _ = [re.sub(r"\d+", "#", path) for path in places] or [""]
+    if not places or len(set(blocks)) > 1:
         raise InputError(_refusal(model, module, encoder))
-    return root, places
+    return root, list(places.values())
+
+
+def _attention(owner: Any, path: str) -> Iterator[tuple[str, Location]]:
+    """The attention modules below a module, by their paths without wrappers."""
+    for name, child in owner._modules.items():
+        module = unwrapped(child)
+        if isinstance(getattr(module, "num_heads", None), int) and projection_name(module):
+            yield f"{path}{name}", Location(owner, name)
+        elif module is not None:
+            yield from _attention(module, f"{path}{name}.")
 
 
 def _refusal(model: Any, module: Any, encoder: str) -> str:
@@ -130,47 +132,7 @@ def _refusal(model: Any, module: Any, encoder: str) -> str:
     )
 
 
-def _image_places(encoder: Any) -> tuple[Any, list[Location]]:
-    if (parts := decompose_registered(encoder)) is not None:
-        owners = {
-            id(child): (owner, name) for owner in encoder.modules() for name, child in owner.named_children()
-        }
-        return encoder, [Location(*owners[id(layer.module)]) for layer in parts.layers]
-    trunk = unwrapped(getattr(encoder, "trunk", encoder))
-    if hasattr(trunk, "blocks"):  # timm, Qwen
-        pool = getattr(trunk, "attn_pool", None)
-        places = [Location(unwrapped(block), "attn") for block in trunk.blocks]
-        return encoder, [*places, *([] if pool is None else [Location(trunk, "attn_pool")])]
-    if hasattr(encoder, "conv1") and hasattr(encoder, "transformer"):  # open_clip
-        if getattr(encoder, "attn_pool_contrastive", None) is not None:
-            raise AttributeError("two pools")
-        pool = getattr(encoder, "attn_pool", None)
-        places = _resblocks(encoder.transformer)
-        return encoder, [*places, *([] if pool is None else [Location(unwrapped(pool), "attn")])]
-    if hasattr(encoder, "attnpool"):
-        return encoder, [Location(encoder, "attnpool")]
-    pool = getattr(encoder, "head", None)  # SigLIP's
-    places = _transformers_places(encoder, "patch_embedding")
-    return encoder, [*places, *([] if pool is None else [Location(unwrapped(pool), "attention")])]
-
-
-def _text_places(encoder: Any) -> tuple[Any, list[Location]]:
-    if hasattr(encoder, "transformer") and hasattr(encoder, "token_embedding"):  # open_clip
-        transformer = unwrapped(encoder.transformer)
-        return transformer, _resblocks(transformer)
-    return encoder, _transformers_places(encoder, "token_embedding")
-
-
-def _resblocks(transformer: Any) -> list[Location]:
-    return [Location(unwrapped(block), "attn") for block in unwrapped(transformer).resblocks]
-
-
-def _transformers_places(encoder: Any, embedding: str) -> list[Location]:
-    getattr(encoder.embeddings, embedding)  # which the other encoder lacks
-    return [Location(unwrapped(layer), "self_attn") for layer in unwrapped(encoder.encoder).layers]
-
-
-def unread_heads(model: Any, heads: HeadSet) -> HeadSet:
+def unread_heads(model: Any, heads: HeadSet, places: Sequence[Location]) -> HeadSet:
     """Return the heads that change nothing, since the model reads the image encoder before them.
 
     A language model reads the last block, or those that its configuration names, and never a pool: LLaVA's
@@ -179,18 +141,17 @@ def unread_heads(model: Any, heads: HeadSet) -> HeadSet:
     Args:
         model: A module of open_clip, timm, or transformers, in any wrapper.
         heads: Heads of the image encoder.
+        places: The places of its attention modules.
     """
     model = unwrapped(model)
-    encoder: Any = image_encoder(model)
     config: Any = getattr(model, "config", None)
-    if encoder is model or hasattr(model, "text_model") or not hasattr(config, "text_config"):
+    alone = encoder_inside(model, IMAGE) is model or hasattr(model, "text_model")
+    if alone or not hasattr(config, "text_config"):
         return HeadSet()
-    if not hasattr(encoder, "blocks") and not hasattr(getattr(encoder, "encoder", None), "layers"):
-        return HeadSet()  # refused by `locations`
-    blocks: Sequence[Any] = encoder.blocks if hasattr(encoder, "blocks") else encoder.encoder.layers
+    blocks = sum(place.name == places[0].name for place in places)
     layers = getattr(config, "vision_feature_layer", None)
     layers = [-1] if layers is None else [layers] if isinstance(layers, int) else layers
     if hasattr(config, "extract_layers"):
         layers = [layer + 1 for layer in config.extract_layers]
-    last = max(layer if layer >= 0 else len(blocks) + 1 + layer for layer in layers)
-    return HeadSet(head for head in heads if head.encoder == IMAGE and head.layer >= last)
+    last = max(layer if layer >= 0 else blocks + 1 + layer for layer in layers)
+    return HeadSet(head for head in heads if head.layer >= last)
