@@ -33,9 +33,3 @@ def test_a_single_base_says_nothing_of_others():
     assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
     with pytest.raises(InputError, match="one base for each"):
         bases.across_bases([0.4], ["a", "b"])
-
-
-def test_five_base_models_can_confirm_a_claim():
-    assert stats.conclusion(bases.across_bases([0.5, 0.6, 0.55, 0.6, 0.45]), expected="above") == "confirmed"
-    assert stats.conclusion(bases.across_bases([-0.5, -0.6, -0.5]), expected="above") == "rejected"
-    assert stats.conclusion(bases.across_bases([0.5, -0.6, 0.1]), expected="above") == "inconclusive"

@@ -9,7 +9,6 @@ import torch
 from ccs import Head
 from ccs.analysis.carriers import counterparts, head_outputs
 from ccs.analysis.evidence import rank_heads
-from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.encoder import Trunk
 from ccs.texts.score import HeadScore
@@ -28,12 +27,6 @@ FROM_IMAGES = (
 @pytest.fixture(scope="module")
 def evidence(tiny_folder, pictures):
     return sample(tiny_folder, pictures)
-
-
-def test_a_probe_of_groups_needs_two_people_of_each(evidence):
-    alone = np.array(["a"] + ["b"] * (len(evidence.task.groups) - 1))
-    with pytest.raises(InputError, match="two people each"):
-        methods.METHODS["expert heads"](replace(evidence, task=replace(evidence.task, groups=alone)))
 
 
 # A head whose groups are swapped leans as far as before, the other way; only the signed score gap sees that.
@@ -141,17 +134,3 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, columns].T
     expected = (written * visual.ln_post.weight) @ visual.proj
     assert np.allclose(contributions.value_output(model, head), expected.detach().numpy(), atol=1e-5)
-
-
-def test_a_direction_is_explained_by_the_texts_it_is_made_of():
-    coefficients = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
-    assert coefficients == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
-
-
-def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
-    vectors, texts = contributions.concept_vectors(evidence), contributions.group_texts(evidence)
-    scores = contributions.audit(evidence)
-    named_by_both = {head for head in scores if scores[head] > 1}
-    assert WRITER in named_by_both
-    mean = np.mean(list(vectors.values()))
-    assert named_by_both == {head for head in scores if texts[head] > 0 and vectors[head] > mean}
