@@ -14,7 +14,6 @@ from ccs.analysis.bias import embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import interval
 from ccs.app.page import regions
-from ccs.app.services.cache import Cache
 from ccs.app.services.images import extremes
 from ccs.app.session import App
 from ccs.app.state import State
@@ -39,21 +38,6 @@ def test_every_view_is_whole(app, tab, off):
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
             assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
-
-
-def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
-    """Unless another head loses four times as much; without that weight it is the one that loses most."""
-    weighted_story, weight = classify.find_story(opened(app, {})), classify.LOW_WEIGHT
-    monkeypatch.setattr(app, "cache", Cache(2**24))
-    monkeypatch.setattr(classify, "LOW_WEIGHT", 1.0)
-    unweighted_story = classify.find_story(opened(app, {}))
-    lost = [
-        story.before.max() - story.after[story.before.argmax()]
-        for story in (weighted_story, unweighted_story)
-    ]
-    assert app.records("organism").head(weighted_story.head).level == "high"
-    assert app.records("organism").head(unweighted_story.head).level != "high"
-    assert lost[0] < lost[1] < lost[0] / weight
 
 
 def test_paradox_answers_over_all_datasets(app):

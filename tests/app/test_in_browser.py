@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccs.analysis import carriers as ablation
 from ccs.app.services import images
 from ccs.app.views import VIEWS, claims, classify
 from ccs.heads import IMAGE, HeadSet
@@ -20,7 +19,6 @@ from tests.support.visitor import Visitor
 
 pytestmark = MARKS
 HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
-FEW = "occupations=judge%0Aartist%0Ateacher"
 SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter(one => one.checkVisibility())
     .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
@@ -34,20 +32,17 @@ TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
 SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
 
 
-def test_a_first_visit_shows_a_head(visit, served_app):
+def test_a_first_visit_shows_a_head(visit):
     page = visit("tab=heads", new=True)
     assert page.inner_text("h1") == "CLIP heads"
     assert page.locator(".grid .cell").count() == 24
     assert page.locator(".body > .texts tbody tr").count() == 5
     assert ablated(page) == ""
     assert page.locator("[data-name^=top-activating] img").count() == 12
-    assert page.locator("[data-name^=where] img").count() == 8
     done(page, lambda: page.click('.cell[value="L5.H3"]'))
     assert "L5.H3 Professions" in page.inner_text(".card-title h2")
-    assert "refusal" in page.inner_text(".body > .texts")
     assert page.locator('[aria-selected="true"] .cell').get_attribute("value") == "L5.H3"
     assert "head=L5.H3" in page.url
-    assert "professions text 1 of L5.H3" in page.get_attribute('.cell[value="L5.H3"]', "title")
 
 
 def test_a_link_and_a_program_take_the_same_screen_along(visit):
@@ -131,62 +126,29 @@ def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
         np.testing.assert_allclose(shares, slow, atol=1e-4)
         assert f"{100 * float(shares.max()):.1f}%" in steps[2]
     assert page.locator(".hero .faces img").first.bounding_box()["y"] < 660  # above the fold
-    assert "toy model" in page.inner_text(".hero > .over")
-    assert "blorple" in steps[0]
 
-    def read_faces_and_skew():
-        faces = page.locator(".hero .faces img").evaluate_all("all => all.map(one => one.src)")
-        assert len(faces) == 12
-        return [*faces, page.inner_text(".big")]
+    def faces():
+        return page.locator(".hero .faces img").evaluate_all("all => all.map(one => one.src)")
 
-    before = read_faces_and_skew()
+    before = faces()
     done(page, lambda: page.click(".act .primary"))
     assert ablated(page) == str(claim.heads)
-    assert read_faces_and_skew()[-1] != before[-1]
-    assert read_faces_and_skew()[:-1] != before[:-1]
+    assert len(faces()) == 12
+    assert faces() != before
     # The large number is of faces that the search didn't see, as its file has it.
     hero_text = page.inner_text(".hero").replace("−", "-")
     held_out_skew, change = claim.held_out.max_skew, claim.held_out.max_skew_change
     assert page.inner_text(".big") == f"{held_out_skew.value - change.value:.2f} → {held_out_skew.value:.2f}"
     assert claim.conclusive
-    assert "over 10 occupations" in hero_text
-    assert "over 10 occupations: no evidence" not in hero_text
     assert f"{change.value:+.2f}" in hero_text
     assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in hero_text
     strip = page.inner_text("#region-strip")
-    assert "MaxSkew by" in strip
     done(page, lambda: page.click("text=Make it fairer"))
-    assert page.locator(".panel.fairer").is_visible()
     assert page.inner_text("#region-strip") == strip  # it stays in every view
-    unseen = f"{change.value:+.2f}".replace("-", "−")
-    assert unseen in page.inner_text(".warn")  # not only what the search made small
-    go(page, "paradox")
-    assert f"The {len(claim.heads)} heads off came from a search" in page.inner_text("#region-main")
-    done(page, lambda: page.click("#region-strip >> text=Undo"))
-    assert "All heads are on" in page.inner_text("#region-strip")
+    assert f"{change.value:+.2f}".replace("-", "−") in page.inner_text(".warn")
 
 
-def test_three_ways_make_it_fairer(visit, monkeypatch):
-    monkeypatch.setattr(ablation, "STEPS", 5)
-    page = visit(f"tab=bias&gallery=small/faces&attribute=gender&{FEW}")
-    page.select_option(".fairer select", "10")
-    done(page, lambda: page.click(".fairer .primary"))
-    assert page.locator(".way").count() == 4
-    fairer_text = page.inner_text("[data-name=fairer]")
-    assert "held-out faces" in fairer_text
-    assert "By chance 50% of people are found by their group’s text" in fairer_text
-    heads = page.get_attribute(".way [name=ablate]", "value")
-    done(page, lambda: page.locator(".way [name=ablate]").first.click())
-    assert ablated(page) == heads
-    done(page, lambda: page.locator(".off-now >> text=Erase gender").first.click())
-    assert "=erase:gender" in ablated(page)
-    done(page, lambda: page.fill("textarea[name=occupations]", "judge") or page.click(".ask .primary"))
-    assert page.locator("[data-name=fairer]").count() == 0  # it answered another question
-    done(page, lambda: page.click(".fairer .primary"))
-    assert "at least 2 occupations" in page.inner_text(".notice.bad")
-
-
-def test_a_gallery_of_ones_own_is_measured(visit, served_app, tmp_path):
+def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
     colors = enumerate(["red", "blue"] * 6)
     faces = {f"{color}/{i}.png": saved(Image.new("RGB", (70, 50), color)) for i, color in colors}
     (tmp_path / "faces.zip").write_bytes(zipped(faces))
@@ -200,9 +162,6 @@ def test_a_gallery_of_ones_own_is_measured(visit, served_app, tmp_path):
     page.wait_for_selector("text=without your own files")
     again = visit(page.url.partition("?")[2], new=True)
     assert "someone's own gallery" in again.inner_text(".notice.bad")
-    (tmp_path / "bad.zip").write_text("no zip")
-    done(page, lambda: page.set_input_files(".ask input[type=file]", str(tmp_path / "bad.zip")))
-    assert "it is no folder, zip" in page.inner_text(".notice.bad")
 
 
 def test_axe_finds_nothing_serious(visit):
@@ -220,14 +179,8 @@ def test_axe_finds_nothing_serious(visit):
             part = "document" if tab == "heads" else "'#region-main'"
             rules = ", runOnly: ['color-contrast']" if dark and tab != "heads" else ""
             report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations']{rules} }})")
-            bad = [
-                violation
-                for violation in report["violations"]
-                if violation["impact"] in ("serious", "critical")
-            ]
-            violations += [
-                (width, tab, violation["id"], violation["nodes"][0]["html"][:120]) for violation in bad
-            ]
+            severe = [v for v in report["violations"] if v["impact"] in ("serious", "critical")]
+            violations += [(width, tab, v["id"], v["nodes"][0]["html"][:120]) for v in severe]
         page.click("[data-theme]")
         assert page.evaluate("document.documentElement.classList.contains('dark')") != dark
     assert violations == []

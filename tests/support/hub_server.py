@@ -1,4 +1,4 @@
-"""A local server that speaks enough of the Hub's protocol to publish, update, tag, pin and load.
+"""A local server that speaks enough of the Hub's protocol to publish, update, pin, and load.
 
 Repositories live in memory; no file is so large that it goes by another way (Git LFS, Xet). `faults` makes it
 misbehave: refuse with a status, cut a connection in the middle of a request, or be slow.
@@ -32,7 +32,6 @@ class Repository:
     commits: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
     gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
 
     def commit(self, files, message):
@@ -55,7 +54,6 @@ class Fault:
 
     pattern: str
     status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     seconds: float = 0.0
     times: int = 1
@@ -90,7 +88,7 @@ class Hub(LocalServer):
             return hung_up(request)
         time.sleep(fault.seconds)
         if fault.status:
-            _refuse(fault.status, "the server was told to refuse", headers=fault.headers)
+            _refuse(fault.status, "the server was told to refuse")
         answer = _Call(self, request).answer(path)
         if isinstance(answer, Response):
             return answer
@@ -215,27 +213,8 @@ class _Call:
         sha = repository.commit(files, message)
         return {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{kind}/{name}/commit/{sha}"}
 
-    def tag(self, kind, name, revision):
-        repository = self._find(kind, name, write=True)
-        wanted = self.request.json["tag"]
-        if wanted in repository.tags:
-            _refuse(409, "Tag already exists")
-        repository.tags[wanted] = self._at(kind, name, revision)[1]
-
-    def refs(self, kind, name):
-        tags = self._find(kind, name).tags.items()
-        entries = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": sha} for tag, sha in tags]
-        return {"branches": [], "converts": [], "tags": entries}
-
     def settings(self, kind, name):
         self._find(kind, name, write=True).private = _is_private(self.request.json)
-
-    def variables(self, kind, name):
-        repository = self._find(kind, name, write=True)
-        if self.request.method == "POST":
-            wanted = self.request.json
-            repository.variables[wanted["key"]] = wanted["value"]
-        return {key: {"value": value} for key, value in repository.variables.items()}
 
     def resolve(self, kind, name, revision, file):
         kind, path = kind or "models", unquote(file)
@@ -273,9 +252,6 @@ _ROUTES = [
     ("POST", f"{_OF}/paths-info/{_AT}", _Call.paths),
     ("POST", f"{_OF}/preupload/{_AT}", _Call.preupload),
     ("POST", f"{_OF}/commit/{_AT}", _Call.commit),
-    ("POST", f"{_OF}/tag/{_AT}", _Call.tag),
-    ("GET", f"{_OF}/refs", _Call.refs),
     ("PUT", f"{_OF}/settings", _Call.settings),
-    ("GET POST", f"{_OF}/variables", _Call.variables),
     ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Call.resolve),
 ]
