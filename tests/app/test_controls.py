@@ -19,7 +19,6 @@ from ccs.analysis.mitigations import METHODS
 from ccs.analysis.task import Sets
 from ccs.app.links import OTHER_IMAGES
 from ccs.app.page import regions
-from ccs.app.services.galleries import PHOTOGRAPHED
 from ccs.app.session import MAX_HISTORY
 from ccs.app.views import VIEWS, bias, claims, classify, fairer
 from ccs.bundled import KnownHeads, Lesson
@@ -60,13 +59,9 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     edit = "L6.H1 L7.H2=erase:skin tone"
     assert 'aria-pressed="false">Erase skin tone<' in html["left"]
     do(screen, "heads/ablate", ablate=edit)
-    assert str(screen.state.ablate) == edit
     assert not screen.is_fitted
-    html, steps = finished(screen)
-    assert any("Fitting edits on small/faces" in step for step in steps)
+    html, _ = finished(screen)
     assert "1 head off, 1 edited" in html["strip"]
-    assert f'value="{edit}" aria-pressed="true">Erase skin tone<' in html["left"]
-    assert re.search(r'value="L7.H2" class="cell[^"]* edited[ "]', html["left"])
     assert {row["head"]: row["state"] for row in rows("heads", html["left"])}["L7.H2"] == "edited"
     people, heads = small_gallery(), Intervention.parse(edit)
     fitted, _ = fit_edits(model, heads, people.images, people.groups)
@@ -82,30 +77,14 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     ]
     do(screen, "tab", tab="bias")
     html, _ = finished(screen)
-    measured, library = (
-        bias.measure(screen),
-        ccs.bias(model, people, ["judge", "artist", "teacher"], attribute="skin tone", ablate=edit),
-    )
-    after = library.of("MaxSkew").loc["mean", "after"]
-    assert measured.after.max_skew.mean.value == pytest.approx(after, abs=1e-6)
-    assert "The edits were fitted on these faces" in html["main"]
-    again = opened(app, dict(parse_qsl(screen.state.query())))
-    assert again.state.ablate == screen.state.ablate
+    names = ["judge", "artist", "teacher"]
+    library = ccs.bias(model, people, names, attribute="skin tone", ablate=edit).of("MaxSkew")
+    measured = bias.measure(screen).after.max_skew.mean.value
+    assert measured == pytest.approx(library.loc["mean", "after"], abs=1e-6)
     do(screen, "heads/toggle", head="L7.H2")
     assert screen.state.ablate == HeadSet.parse("L6.H1")
     do(screen, "heads/undo")
     assert str(screen.state.ablate) == edit
-
-
-def test_heads_are_scaled_by_a_link(app):
-    screen = opened(app, {"tab": "classify", "ablate": "L5.H0=1.5 L6.H1 L7.H2=0.3"})
-    html = regions(screen)
-    assert "1 head off, 2 scaled" in html["strip"]
-    levels = "5 high, 3 moderate, 1 low, 0 low."
-    for words in ("selection: 3 heads<", "high CCS: 4 heads<", levels, "Enter or Space turns a head off"):
-        assert words in html["left"]
-    do(screen, "model", model="organism-control")
-    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
 
 
 @pytest.mark.parametrize("gallery", [SMALL, "world/faces"])
@@ -139,14 +118,6 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
                 assert Intervention.parse(str(settings.ablate)) == fitted.heads
             else:
                 assert (settings.method, settings.preserve) == ((option.name,), "world/subjects")
-
-
-def test_ways_whose_images_cannot_be_fetched_say_so(app, screen, monkeypatch):
-    monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
-    do(screen, "bias/fairer", budget="1")
-    html, _ = finished(screen)
-    assert "The methods weren" in html["top"]
-    assert PHOTOGRAPHED.things in html["top"]
 
 
 @pytest.mark.parametrize(
@@ -187,25 +158,20 @@ def test_planted_heads_are_marked(app, monkeypatch):
 
 
 def test_the_panel_says_what_a_head_was_trained_to_encode(app, monkeypatch):
-    flags, colors, free, mixed = HeadSet.parse("L6.H1 L7.H2 L7.H3 L7.H4")
-    lessons = {flags: {"Flags": 1.0}, colors: {"Colors": 1.0}, mixed: {"Food": 0.6, "Flags": 0.4}}
-    writes = {flags: {"Flags": 0.8, "Colors": 0.1}, colors: {"Flags": 0.31, "Colors": 0.2}}
-    writes |= {free: {"Flags": 0.1, "Colors": 0.41}, mixed: {"Flags": 0.4, "Colors": 0.1, "Food": 0.5}}
+    colors, free, mixed = HeadSet.parse("L7.H2 L7.H3 L7.H4")
+    lessons = {colors: {"Colors": 1.0}, mixed: {"Food": 0.6, "Flags": 0.4}}
+    writes = {colors: {"Flags": 0.31, "Colors": 0.2}, free: {"Flags": 0.1, "Colors": 0.41}}
+    writes[mixed] = {"Flags": 0.4, "Colors": 0.1, "Food": 0.5}
     held = KnownHeads({head: Lesson(concepts) for head, concepts in lessons.items()}, writes)
     monkeypatch.setattr(claims, "known", lambda model: held if model == "organism" else None)
     screen = opened(app, {"tab": "heads"})
     for head, words in (
-        (flags, "was trained to encode Flags; 80% of its output’s variance goes with Flags."),
         (colors, "20% of its output’s variance goes with Colors, 31% with Flags."),
         (free, "was left free while the model trained; 41% of its output’s variance goes with Colors."),
         (mixed, "was trained to encode Food (60%), Flags (40%)"),
     ):
         do(screen, "heads/inspect", head=str(head))
-        html = regions(screen)
-        assert words in html["main"]
-        assert len(re.findall(r'class="cell[^"]* taught"', html["left"])) == 3
-    do(screen, "heads/inspect", head="L4.H0")
-    assert "Ground truth" not in regions(screen)["main"]
+        assert words in regions(screen)["main"]
 
 
 def test_heads_are_found_by_text(app, model):

@@ -19,7 +19,7 @@ from ccs.files import endpoint
 from ccs.heads import Head
 from ccs.model.loading.sources import find, known_encoder
 from tests.support import app_sample
-from tests.support.app_page import beside, check, do, finished, opened
+from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault
@@ -39,10 +39,6 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
     assert fresh_app.groups["live"] == ["organism-planted", "photo", *live_models()]
     screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
     html = regions(screen, complete=False)
-    assert html["top"].count("<optgroup") == 2
-    assert "ViT-L-14/openai · CLIP, 1.7 GB" in html["top"]
-    assert "Loading ViT-B-32/openai" in html["main"]
-    check(html["top"])
     # Without tables the grid is what the study printed, before anything is fetched.
     assert html["left"].count('class="cell') == 48
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
@@ -62,8 +58,6 @@ def test_with_tables_heads_of_another_level_than_printed_are_outlined(tmp_path, 
     html = regions(opened(app, {"model": name}), complete=False)["left"]
     assert set(re.findall(r'value="([^"]+)" class="cell[^"]* differs', html)) == other
     assert 0 < len(other) < len(levels)
-    assert f"the paper prints another level ({len(other)} heads)" in html
-    assert "published" not in html
 
 
 def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():
@@ -105,27 +99,6 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
     name, why = entry.opening_model()
     assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
     assert endpoint() == "http://127.0.0.1:9"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--port", "0"], 'Invalid value "0" for --port. Must be >= 1.'),
-        (["--model", "photos"], "Did you mean photo?"),
-        (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port any: Cannot assign"),
-    ],
-)
-def test_why_there_is_no_page(arguments, why, capsys):
-    assert entry.main(arguments) == 2
-    assert why in capsys.readouterr().err
-
-
-def test_an_interrupted_start_ends_without_a_traceback(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(entry, "opening_model", interrupted)
-    assert entry.main([]) == 130
 
 
 def test_a_stop_during_work_ends_without_a_fault(tmp_path):

@@ -14,7 +14,6 @@ from ccs.app.jobs import Job, Jobs
 from ccs.app.server import make_server
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
-from tests.support.app_page import check
 from tests.support.browser_page import MARKS
 from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
@@ -80,20 +79,6 @@ def test_images_stay_with_their_page(client):
     assert "red.png" in page.post("show").whole()["left"]  # a reload
     assert "red.png" not in visit(client, page.at).whole()["left"]  # a link
     assert "red.png" not in page.post("images/example", example="subjects:0").whole()["left"]
-
-
-def test_a_program_and_tables_have_their_addresses(client):
-    program = client.get("/program", params={"tab": "classify", "ablate": "L7.H2"})
-    assert "ccs.HeadSet.parse('L7.H2')" in program.text
-    nothing = client.get("/program", params={"tab": "paradox", "model": "photo"})
-    assert nothing.status_code in (200, 422)
-    assert client.get("/tables/0123456789abcdef.zip").status_code == 404
-    assert client.get("/assets/app.js").status_code == 200
-    assert client.get("/assets/none.js").status_code == 404
-
-
-def test_the_page_is_whole_html(client):
-    check(re.sub(r"<!doctype html>|<(meta|link)[^>]*>", "", client.get("/").text))
 
 
 @pytest.fixture

@@ -134,3 +134,17 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, columns].T
     expected = (written * visual.ln_post.weight) @ visual.proj
     assert np.allclose(contributions.value_output(model, head), expected.detach().numpy(), atol=1e-5)
+
+
+def test_a_direction_is_explained_by_the_texts_it_is_made_of():
+    coefficients = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
+    assert coefficients == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
+
+
+def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
+    vectors, texts = contributions.concept_vectors(evidence), contributions.group_texts(evidence)
+    scores = contributions.audit(evidence)
+    named_by_both = {head for head in scores if scores[head] > 1}
+    assert WRITER in named_by_both
+    mean = np.mean(list(vectors.values()))
+    assert named_by_both == {head for head in scores if texts[head] > 0 and vectors[head] > mean}

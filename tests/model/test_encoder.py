@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import ccs
 from benchmarks.families import plain, zeroed
@@ -142,22 +141,6 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
         model.at_means("L2.H1=mean", x[:0])
     text_mean = model.texts.at_means("T1.H1=mean", ["a dog", "two cats at a house"])
     assert model.embed_texts(["a dog"], ablate=text_mean).shape == (1, model.dim)
-    scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
-    with ccs.ablate(model, {Head(2, 1): 0.4, "L5.H0": 1.5}), torch.no_grad():
-        by_block = model.clip.encode_image(x, normalize=True)
-    np.testing.assert_allclose(by_block, model.embed_images(x, scaled), atol=TOLERANCE)
-
-
-def test_weights_stay_as_they_are_also_after_an_exception(tiny_model, pictures):
-    before = {name: values.clone() for name, values in tiny_model.clip.state_dict().items()}
-    broken = [*pictures(3), Image.new("RGB", (0, 9))]
-    with pytest.raises(ZeroDivisionError):
-        tiny_model.embed_images(broken, HeadSet.parse("L2.H0 L5.H1"), batch_size=2)
-    tiny_model.contributions(pixels(tiny_model, 2))
-    assert all(torch.equal(values, before[name]) for name, values in tiny_model.clip.state_dict().items())
-    for module in tiny_model.clip.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
 
 
 def test_threads_with_different_plans_get_their_own_answers(tiny_model):
@@ -179,6 +162,9 @@ def test_other_modules_and_custom_blocks_are_refused(tiny_model, tmp_path):
     visual = copy.deepcopy(tiny_model.clip.visual)
     visual.pool_type = "none"
     with pytest.raises(InputError, match="pooling is 'none'"):
+        ImageEncoder(visual)
+    visual.transformer.resblocks[1].attn.ln_q = torch.nn.LayerNorm(8)  # as open_clip 4 has it
+    with pytest.raises(InputError, match="because its MultiheadAttention norms or scales its heads"):
         ImageEncoder(visual)
     with pytest.raises(InputError, match="Linear can't be decomposed by head because it isn't built of"):
         ImageEncoder(torch.nn.Linear(2, 2))

@@ -1,4 +1,4 @@
-"""An exported folder is an open_clip model whose embeddings are ours, also on the Hub, or smaller ONNX."""
+"""An exported folder is an open_clip model whose embeddings are ours, also on the Hub."""
 
 import shutil
 
@@ -29,8 +29,6 @@ def test_open_clip_alone_gives_our_embeddings(name, off, request, tmp_path, pict
         read = clip.encode_text(open_clip.get_tokenizer(f"local-dir:{folder}")(texts), normalize=True)
     np.testing.assert_allclose(images, model.embed_images(pictures(4), off), atol=1e-5)
     np.testing.assert_allclose(read, model.embed_texts(texts), atol=1e-5)
-    files = ["README.md", "open_clip_config.json", "open_clip_model.safetensors"]
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [*files, "out"]
     assert model.weights_hash == before
 
 
@@ -59,7 +57,6 @@ def test_the_command_publishes_a_model_with_its_origin(tiny_folder, tiny_model, 
     np.testing.assert_allclose(units, tiny_model.embed_images(x, OFF), atol=1e-5)
     card = ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.base_model) == ("apache-2.0", "user/tiny")
-    assert "https://arxiv.org/abs/2503.11103" in card.text
 
 
 def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path, monkeypatch):

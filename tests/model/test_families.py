@@ -9,14 +9,12 @@ import numpy as np
 import open_clip
 import pytest
 import torch
-from torch.nn import functional as F
 
-import ccs
 from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import ImageEncoder, TextEncoder
 from tests.support import shrunk
-from tests.support.encoders import TOLERANCE, pixels
+from tests.support.encoders import TOLERANCE
 
 NOT_OF_THE_SMALL = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
 REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
@@ -115,50 +113,3 @@ def test_every_text_encoder_is_exact_or_refused_with_the_reason():
             np.testing.assert_allclose(direct.sum(1) + remainder, expected[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are unknown."
     assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}
-
-
-class Attention4(torch.nn.Module):
-    """The attention of open_clip 4 (main, 2026): torch's parameter names, and a projection that is called."""
-
-    def __init__(self, theirs):
-        super().__init__()
-        self.num_heads, self.head_dim = theirs.num_heads, theirs.head_dim
-        names = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias")
-        for name in names:
-            self.register_parameter(name, getattr(theirs, name))
-        self.ln_q = self.ln_k = self.ln_inner = torch.nn.Identity()
-        self.logit_scale = self.head_scale = None
-        self.out_proj = torch.nn.Linear(theirs.embed_dim, theirs.embed_dim)
-        self.out_proj.load_state_dict(theirs.out_proj.state_dict())
-
-    def forward(self, query, key, value, need_weights, attn_mask=None):  # as open_clip 3's blocks call it
-        apart = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        matrices = apart if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
-        parts = zip((query, key, value), matrices, self.in_proj_bias.chunk(3), strict=True)
-        q, k, v = (F.linear(*part).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
-        values = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
-        return self.out_proj(values.transpose(1, 2).flatten(2)), None
-
-
-def test_the_attention_of_open_clip_4(tiny_model):
-    """It is read and ablated by the same code; open_clip 4 itself can't be installed from PyPI."""
-    clip, coca = copy.deepcopy(tiny_model.clip), shrunk.encoder("coca_ViT-B-32")
-    heads, text_heads = HeadSet.parse("L1.H0 L5.H3"), HeadSet.parse("T1.H0")
-    last = HeadSet([Head(ImageEncoder(coca).n_layers - 1, 1)])
-    x, tokens = pixels(tiny_model, 2), tiny_model.tokenize(["a dog", "two cats at a house"])
-    y = torch.randn(2, 3, *ImageEncoder(coca).image_size)
-    pooled = ImageEncoder(coca).embed(y, [last])[0]
-    blocks = (*clip.visual.transformer.resblocks, *clip.transformer.resblocks, coca.attn_pool)
-    for holder in (*blocks, *coca.transformer.resblocks):
-        holder.attn = Attention4(holder.attn)
-    images, texts = tiny_model.embed_images(x, heads), tiny_model.embed_texts(["a dog"], ablate=text_heads)
-    np.testing.assert_allclose(ImageEncoder(clip.visual).embed(x, [heads])[0], images, atol=1e-6)
-    np.testing.assert_allclose(TextEncoder(clip).embed(tokens[:1, :5], [text_heads])[0], texts, atol=1e-6)
-    np.testing.assert_allclose(ImageEncoder(coca).embed(y, [last])[0], pooled, atol=1e-6)
-    with torch.no_grad(), ccs.ablate(clip, heads | text_heads), ccs.ablate(coca, last):
-        np.testing.assert_allclose(plain(clip.visual, x), images, atol=1e-6)
-        np.testing.assert_allclose(clip.encode_text(tokens[:1], normalize=True), texts, atol=1e-6)
-        np.testing.assert_allclose(plain(coca, y), pooled, atol=1e-6)
-    clip.visual.transformer.resblocks[1].attn.ln_q = torch.nn.LayerNorm(8)
-    with pytest.raises(InputError, match="because its Attention4 norms or scales its heads"):
-        ImageEncoder(clip.visual)

@@ -99,13 +99,10 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
     x[1, 2, 3, 4] = nan
     for ask, why in (
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
-        (lambda: tiny_model.contributions(x), "Embeddings are not finite"),
         (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
         (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
-        (lambda: tiny_model.embed_texts(["a dog", 3]), r"Text 1 is 3 \(int\), not a string"),
         (lambda: ccs.load(None), "There is no model 'None'"),
         (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
-        (lambda: ccs.load("organism", device=None), "The device None can't be used"),
         (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
         (lambda: tiny_model.embed_texts(["a"], batch_size=0), "at least one image, not 0"),
     ):
@@ -163,21 +160,12 @@ def test_heads_of_every_kind_mean_the_same(tiny_model):
     for same in ({Head(5, 1): 0.5}, {"L5.H1": "0.5"}, {"L5.H1": np.float32(0.5)}):
         np.testing.assert_array_equal(tiny_model.embed_images(x, same), scaled)
     intervention = Intervention.parse("L4.H0=0.3 L5.H1 L5.H2=mean")
-    assert (intervention[0], intervention[-1], str(intervention[:2]), str(heads[1:])) == (
-        Head(4, 0),
-        Head(5, 2),
-        str(intervention)[:15],
-        "L5.H1",
-    )
+    assert (intervention[-1], str(intervention[:2])) == (Head(5, 2), "L4.H0=0.3 L5.H1")
     for wrong in (
         lambda: Head(7.0, 1),
-        lambda: Head(True, 1),
         lambda: Head(1, -1),
         lambda: Head(1, 1, "X"),
-        lambda: Head.parse(None),
-        lambda: HeadSet.parse("L1.H1")["L1.H1"],
         lambda: Intervention({Head(1, 1): True}),
-        lambda: Intervention({Head(1, 1): "much"}),
         lambda: tiny_model.embed_images(x, 3.5),
     ):
         with pytest.raises(ccs.InputError):
