@@ -25,7 +25,7 @@ from ccs.data import synthetic
 from ccs.texts.score import HeadScore
 from ccs_benchmark import mitigation_scoring as scoring
 from ccs_benchmark import variants
-from ccs_benchmark.mitigations import METHODS, NOTHING, UNSAVED
+from ccs_benchmark.mitigations import METHODS, NOTHING, UNLABELED, UNSAVED
 from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
 from tests.support.locate_sample import WRITER, sample
 
@@ -56,6 +56,14 @@ def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidenc
     else:
         assert leaning(evidence, fitted) < 0.9 * before
     assert set(fitted.where.split(", ")) <= {"heads", "image embeddings", "text embeddings"}
+
+
+def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
+    drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
+    other = replace(evidence, task=replace(evidence.task, groups=drawn))
+    for name in (*UNLABELED - {NOTHING}, "projection"):
+        left = [leaning(evidence, METHODS[name](variant)) for variant in (evidence, other)]
+        assert (left[0] == left[1]) == (name in UNLABELED)
 
 
 def test_heads_off_are_those_that_carry_it_and_gates_close_them_most(evidence):
