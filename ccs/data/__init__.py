@@ -36,22 +36,29 @@ class Lazy(Sequence[T]):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ImageSet:
-    """Images without labels.
+class AnySet:
+    """What all sets have.
 
-    `fingerprint` changes with any image and their order. `skipped`: images that cannot be used, each with the
-    reason. `notes`: how the source was read, such as files that are no images, or names that were merged.
+    `fingerprint` changes with any image or clip and their order. `skipped`: images that cannot be used, each
+    with the reason. `notes`: how the source was read, such as files that are no images, or merged names.
+    """
+
+    name: str
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ImageSet(AnySet):
+    """Images without labels.
 
     `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
     share; None if there are no files.
     """
 
-    name: str
     images: Sequence[Image.Image]
-    fingerprint: str
-    source: str
-    skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     digests: np.ndarray | None = None
 
     def __repr__(self) -> str:
@@ -75,16 +82,11 @@ class ClassificationSet(ImageSet):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RetrievalSet:
+class RetrievalSet(AnySet):
     """Clips (or images: clips of one frame) with one or more captions each."""
 
-    name: str
     clips: Sequence[Sequence[Image.Image]]
     captions: tuple[tuple[str, ...], ...]
-    fingerprint: str
-    source: str
-    skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
@@ -116,10 +118,10 @@ class BiasSet(ImageSet):
         """The images that each occupation ranks, bool [occupations, images]; None for all. InputError."""
         if self.pools is None:
             return None
-        if absent := sorted(set(occupations) - set(self.pools)):
+        if absent := ", ".join(sorted(set(occupations) - set(self.pools))):
             raise InputError(
-                f"{self.name} has no image of {', '.join(absent)}, and each occupation ranks its own images. "
-                "Rank one pool of all images instead."
+                f"{self.name} has no image of {absent}, and each occupation ranks its own images. Rank one "
+                "pool of all images instead."
             )
         return np.array([self.pools == occupation for occupation in occupations])
 
@@ -176,6 +178,11 @@ class DatasetRecord:
     license: str = ""
     gated: bool = False
     verified: str = ""
+
+    @property
+    def names_file(self) -> str:
+        """The file in the repository with the names of the classes; "" if they come from elsewhere."""
+        return "" if self.names in ("column", "wordnet") else self.names
 
     @property
     def known(self) -> bool:

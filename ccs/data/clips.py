@@ -90,9 +90,7 @@ def _digest(video: Opener) -> tuple[bytes, str]:
         return hashlib.file_digest(file, "sha256").digest(), ""  # type: ignore[arg-type]
 
 
-def retrieval_set(
-    files: Files, record: DatasetRecord, max_clips: int | None = None, source: str = ""
-) -> RetrievalSet:
+def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = None) -> RetrievalSet:
     """Open video files with captions.
 
     Args:
@@ -100,43 +98,45 @@ def retrieval_set(
             or `file` and `caption`, or a JSON list of such objects, with all their captions.
         record: The set's record, with the name of that file (by default the only one) and frames per clip.
         max_clips: The most clips.
-        source: Where they come from; by default the source of the files.
 
     Raises:
         InputError: If there are no captions, two videos fit one of them, or no clip can be used.
     """
-    entries = _annotations(files, record.annotations)
+    tables = files.ending_in(".json", ".jsonl", ".csv")
+    tables = [path for path in tables if path.rpartition("/")[2] == record.annotations] or tables
+    if len(tables) != 1:
+        listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
+        raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
+    entries = read_annotations(files.read(tables[0]), tables[0])
     if record.known and not record.approximate and len(entries) != record.rows:
         raise InputError(f"{files.source!r} has {len(entries):,} clips, but {record.title} {record.rows:,}.")
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
     wanted = [file_of(entry) for entry in entries[:max_clips]]
-    clips: list[Opener] = []
-    captions: list[tuple[str, ...]] = []
+    paths = match(wanted, files.ending_in(*VIDEOS), files.source, key=_without_ending)
+    clips: dict[str, tuple[str, ...]] = {}
     skipped: list[str] = []
     total = hashlib.sha256(f"{record.frames} frames".encode())
-    paths = match(wanted, files.ending_in(*VIDEOS), files.source, key=_without_ending)
     for entry, name, path in zip(entries, wanted, paths, strict=False):
         cell = entry.get("caption", entry.get("captions"))
-        texts = tuple(cell) if isinstance(cell, list) else (cell,) if cell else ()
+        captions = tuple(cell) if isinstance(cell, list) else (cell,) if cell else ()
         digest, reason = b"", NO_FILE if path is None else "no caption"
-        if path is not None and texts:
+        if path is not None and captions:
             digest, reason = _digest(files.openers[path])
-        if reason or path is None:
+        if path is None or reason:
             skipped.append(f"{name or 'an entry without a file'}: {reason}")
-            continue
-        total.update(digest + "\x00".join(texts).encode())
-        clips.append(files.openers[path])
-        captions.append(texts)
+        else:
+            total.update(digest + "\x00".join(captions).encode())
+            clips[path] = captions
     if not clips:
         example = f" (for example {skipped[0]})" if skipped else ""
         raise InputError(f"None of the {len(skipped)} clips in {files.source!r} can be used{example}.")
     return RetrievalSet(
         name=record.name,
-        clips=Lazy(partial(frames, count=record.frames), clips),
-        captions=tuple(captions),
+        clips=Lazy(partial(frames, count=record.frames), [files.openers[path] for path in clips]),
+        captions=tuple(clips.values()),
         fingerprint=total.hexdigest(),
-        source=as_text(source or files.source),
+        source=as_text(files.source),
         skipped=tuple(skipped),
     )
 
@@ -151,18 +151,7 @@ def file_of(entry: Mapping[str, Any]) -> str:
     return next((str(entry[key]) for key in keys if entry.get(key)), "")
 
 
-def _annotations(files: Files, name: str) -> list[dict[str, Any]]:
-    tables = files.ending_in(".json", ".jsonl", ".csv")
-    tables = [path for path in tables if name and path.rpartition("/")[2] == name] or tables
-    if len(tables) != 1:
-        listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
-        raise InputError(
-            f"{files.source!r} has {listed} with the captions of its clips{f', {name}' * bool(name)}."
-        )
-    return annotations_in(files.read(tables[0]), tables[0])
-
-
-def annotations_in(data: bytes, name: str) -> list[dict[str, Any]]:
+def read_annotations(data: bytes, name: str) -> list[dict[str, Any]]:
     """Read the entries of a table of annotations, or of a JSON list.
 
     Args:
@@ -175,9 +164,6 @@ def annotations_in(data: bytes, name: str) -> list[dict[str, Any]]:
     if ending(name) != ".json":
         return [dict(row) for row in read_rows(data, name)]
     try:
-        entries = json.loads(data.decode("utf-8-sig"))
-    except ValueError as error:
-        raise InputError(f"{name!r} is not valid JSON ({error}).") from error
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{name!r} is not a list of objects with a file and a caption each.")
-    return entries
+        return list(map(dict, json.loads(data.decode("utf-8-sig"))))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name!r} is no JSON list of objects with a file and a caption ({error}).") from error

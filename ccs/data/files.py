@@ -5,7 +5,6 @@ Nothing disappears: a file that isn't used is counted under a reason in `Files.n
 
 from __future__ import annotations
 
-import io
 import mimetypes
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 from zipfile import ZipFile
@@ -30,7 +30,7 @@ SPLITS = {word: split for split, words in _WORDS.items() for word in words.split
 """Each word that names a split. Of several splits the first of `test`, `validation`, and `train` is read."""
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts")
-NO_IMAGE, HIDDEN = "not an image", "hidden"
+NO_IMAGE = "not an image"
 _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
 """Formats that Pillow lists, but whose files are rarely images of a dataset."""
 
@@ -47,10 +47,6 @@ class OnDisk:
     def __call__(self) -> IO[bytes]:
         """Open the file for reading."""
         return open(self.path, "rb")
-
-
-_Listed = Iterator[tuple[str, Opener | str]]
-"""Paths, each with what opens its file, or the reason why it isn't used."""
 
 
 def path_or_stream(opener: Opener) -> str | IO[bytes]:
@@ -86,29 +82,32 @@ class Files:
         with self.openers[path]() as stream:
             return stream.read()
 
+    def lines(self, path: str) -> list[str]:
+        """Return the lines of a text file. Raises InputError if there is no such file."""
+        if path not in self.openers:
+            raise InputError(f"{self.source!r} needs the file {path} with the names of its classes.")
+        return self.read(path).decode("utf-8-sig").strip("\n").splitlines()
+
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> Files:
         """Keep some files, and count the others.
 
         Args:
             paths: Paths of the files.
-            reason: The reason under which the others are counted.
+            reason: The reason under which the others are counted, by their ending if it is `NO_IMAGE`.
             below: The first part of these paths, which is cut off.
         """
         chosen = set(paths)
         openers = {path.removeprefix(below): self.openers[path] for path in self.openers if path in chosen}
-        left_out = [path for path in self.openers if path not in chosen]
-        return Files(self.source, openers, (*self.notes, *_counted(reason, left_out)))
+        return Files(self.source, openers, self.notes + _count(reason, self.openers.keys() - chosen))
 
 
-def _counted(reason: str, paths: Iterable[str]) -> list[str]:
-    """Describe files that aren't used; what is no image by its ending."""
+def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Describe files that aren't used."""
     groups = defaultdict(list)
-    for path in paths:
+    for path in sorted(paths):
         groups[ending(path) if reason == NO_IMAGE else ""].append(as_text(path))
-    return [
-        f"{reason}: {f'{len(group)} files, for example' if len(group) > 1 else '1 file'} {group[0]}"
-        for group in groups.values()
-    ]
+    notes = (f"{len(group)} files, for example" if len(group) > 1 else "1 file" for group in groups.values())
+    return tuple(f"{reason}: {n} {group[0]}" for n, group in zip(notes, groups.values(), strict=True))
 
 
 def ending(path: str) -> str:
@@ -130,44 +129,43 @@ def _is_image(path: str, opener: Opener) -> bool:
         return True
     if kind := mimetypes.guess_type(f"x{suffix}")[0]:
         return kind.startswith("image/")  # of a format that Pillow doesn't read: reported as unreadable
-    try:
-        with opener() as stream:
-            start = stream.read(32)
-    except OSError:
-        return False
-    tests = (accept for kind, (_, accept) in Image.OPEN.items() if kind not in _NO_PICTURES and accept)
-    return any(accept(start) is True for accept in tests)
+    with suppress(OSError), opener() as stream:
+        start = stream.read(32)
+        tests = (accept for kind, (_, accept) in Image.OPEN.items() if kind not in _NO_PICTURES and accept)
+        return any(accept(start) is True for accept in tests)
+    return False
 
 
 # Listing --------------------------------------------------------------------------------------------------
 
 
-def list_files(place: Path | bytes | Opener, source: str) -> Files:
+def list_files(place: Path | Opener, source: str) -> Files:
     """List the files in a folder or an archive; a Parquet file is the only one of its list.
 
     Args:
-        place: A folder, a file, the bytes of one, or what opens one.
+        place: A folder, a file, or what opens one.
         source: Its name in messages.
 
     Raises:
-        InputError: If it is no folder, zip, tar, or Parquet file.
+        InputError: If it is no folder, zip, tar, or Parquet file, or an archive names a file twice or outside.
     """
-    opener: Opener
-    if isinstance(place, Path):
-        opener = OnDisk(str(place))
-    else:
-        opener = partial(io.BytesIO, place) if isinstance(place, bytes) else place
+    opener = OnDisk(str(place)) if isinstance(place, Path) else place
+    openers: dict[str, Opener] = {}
+    unused: dict[str, set[str]] = defaultdict(set)
     try:
-        if isinstance(place, Path) and place.is_dir():
-            return _as_files(source, _in_folder(str(place), "", frozenset()))
-        with opener() as stream:
-            start = stream.read(512)
-        if start.startswith(b"PAR1"):
-            return Files(source, {"rows.parquet": opener})
-        if start.startswith(b"PK"):
-            return _as_files(source, _in_zip(opener))
-        if start[257:262] == b"ustar":
-            return _as_files(source, _in_tar(opener))
+        for path, file in _list(opener, isinstance(place, Path) and place.is_dir()):
+            parts = path.split("/")
+            depth = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
+            if isinstance(file, str):
+                unused[file].add(path)
+            elif ".." in parts or re.match("/|[A-Za-z]:/", path):
+                raise InputError(f"{source!r} names a place outside of itself, {as_text(path)[:100]!r}.")
+            elif path in openers:
+                raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
+            elif depth:
+                unused["hidden"].add("/".join(parts[:depth]))
+            else:
+                openers[path] = file
     except InputError:
         raise
     except OSError as error:
@@ -175,24 +173,32 @@ def list_files(place: Path | bytes | Opener, source: str) -> Files:
         raise InputError(f"{name!r} cannot be read: {error.strerror or error}.") from None
     except Exception as error:  # zipfile and tarfile raise many kinds
         raise InputError(f"{source!r} cannot be read as an archive ({error}).") from None
-    raise InputError(f"{source!r} cannot be read: it is no folder, zip, tar, or Parquet file.")
+    notes = [note for reason, paths in unused.items() for note in _count(reason, paths)]
+    return Files(source, dict(sorted(openers.items())), tuple(notes))
 
 
-def unpack(files: Files, archives: Iterable[str]) -> Files:
-    """Replace archives among files by their members, each below the path of its archive.
+def _list(opener: Opener, is_folder: bool) -> Iterator[tuple[str, Opener | str]]:
+    """Yield paths, each with what opens its file, or the reason why it isn't used."""
+    if is_folder:
+        yield from _in_folder(path_or_stream(opener), "", frozenset())
+        return
+    with opener() as stream:
+        start = stream.read(512)
+        stream.seek(0)
+        if start.startswith(b"PAR1"):
+            yield "rows.parquet", opener
+        elif start.startswith(b"PK"):
+            yield from _in_zip(opener)
+        elif start[257:262] == b"ustar":
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                for entry in filter(tarfile.TarInfo.isreg, tar):
+                    name = entry.name.removeprefix("./")
+                    yield name, partial(_open_range, opener, entry.offset_data, entry.size)
+        else:
+            raise ValueError("it is no folder, zip, tar, or Parquet file")
 
-    Args:
-        files: The files.
-        archives: Paths of the archives.
-    """
-    openers = dict(files.openers)
-    for path in archives:
-        held = list_files(openers.pop(path), path).openers
-        openers |= {f"{path}/{name}": member for name, member in held.items()}
-    return Files(files.source, openers, files.notes)
 
-
-def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
+def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> Iterator[tuple[str, Opener | str]]:
     """List a folder at any depth. Links are followed, except to a folder that is already above."""
     real = os.path.realpath(folder)
     if real in above:
@@ -201,7 +207,7 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
     for entry in os.scandir(folder):
         path = prefix + entry.name
         if _is_hidden(entry.name):
-            yield path, HIDDEN
+            yield path, "hidden"
         elif entry.is_dir():
             yield from _in_folder(entry.path, f"{path}/", above | {real})
         else:
@@ -209,7 +215,7 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
             yield path, OnDisk(entry.path) if is_file else "a broken link or a device"
 
 
-def _in_zip(archive: Opener) -> _Listed:
+def _in_zip(archive: Opener) -> Iterator[tuple[str, Opener | str]]:
     """List a zip's files by the names that it unpacks to."""
     for entry in _zip(archive, os.getpid()).infolist():
         name = entry.filename
@@ -234,43 +240,28 @@ def _open_member(archive: Opener, name: str) -> IO[bytes]:
     return _zip(archive, os.getpid()).open(name)
 
 
-def _in_tar(archive: Opener) -> _Listed:
-    """List the files of a tar that isn't compressed."""
-    with archive() as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
-        for entry in opened:
-            if entry.isreg():
-                member = partial(_open_range, archive, entry.offset_data, entry.size)
-                yield entry.name.removeprefix("./"), member
-
-
 def _open_range(archive: Opener, start: int, size: int) -> IO[bytes]:
     with archive() as stream:
         stream.seek(start)
-        return io.BytesIO(stream.read(size))
+        return BytesIO(stream.read(size))
 
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
-def _as_files(source: str, listed: _Listed) -> Files:
-    openers: dict[str, Opener] = {}
-    unused: dict[str, set[str]] = defaultdict(set)
-    for path, opener in listed:
-        parts = path.split("/")
-        depth = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
-        if isinstance(opener, str):
-            unused[opener].add(path)
-        elif ".." in parts or re.match("/|[A-Za-z]:/", path):
-            raise InputError(f"{source!r} names a place outside of itself, {as_text(path)[:100]!r}.")
-        elif path in openers:
-            raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
-        elif depth:
-            unused[HIDDEN].add("/".join(parts[:depth]))
-        else:
-            openers[path] = opener
-    notes = [note for reason, paths in unused.items() for note in _counted(reason, sorted(paths))]
-    return Files(source, dict(sorted(openers.items())), tuple(notes))
+def unpack(files: Files, archives: Iterable[str]) -> Files:
+    """Replace archives among files by their members, each below the path of its archive.
+
+    Args:
+        files: The files.
+        archives: Paths of the archives.
+    """
+    openers = dict(files.openers)
+    for path in archives:
+        members = list_files(openers.pop(path), path).openers
+        openers |= {f"{path}/{name}": member for name, member in members.items()}
+    return replace(files, openers=openers)
 
 
 # Choosing -------------------------------------------------------------------------------------------------

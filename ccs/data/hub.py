@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -16,14 +16,13 @@ from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord, clips
-from ccs.data.decoding import FORMATS, problem
-from ccs.data.files import VIDEOS, Files, OnDisk, Opener, list_files, splits_in
-from ccs.data.rows import Rows, spread
+from ccs.data.files import VIDEOS, Files, OnDisk, list_files, splits_in
+from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 
-MOST_FILES, MOST_COLUMNS = 4, 20
-"""The most Parquet files of which part is read, and the most of their columns."""
+MOST_FILES = 4
+"""The most Parquet files of which part is read."""
 _ARCHIVE = re.compile(r"(.*\.(?:zip|tar))(?:\.part.*)?", re.IGNORECASE)
 _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 
@@ -50,8 +49,7 @@ def connected() -> None:
     """Look once whether the Hub answers; if not, restrict its client to its cache."""
     from huggingface_hub import constants
 
-    if not reachable(10):
-        constants.HF_HUB_OFFLINE = True
+    constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE or not reachable(10)
 
 
 @contextmanager
@@ -76,14 +74,17 @@ def _explanation(error: Exception, hub: str) -> str:
     import huggingface_hub.errors as of_hub
     from huggingface_hub import constants
 
-    if isinstance(error, of_hub.GatedRepoError):
-        return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
-    if isinstance(error, of_hub.RepositoryNotFoundError):
-        place = f"was not found on the Hub as {hub!r}"
-        return f"{place}: it may have been renamed, removed or made private; look it up there"
-    unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
-    offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
-    if unreached or isinstance(error, offline) or constants.HF_HUB_OFFLINE:
+    # ConnectError is httpx's or httpx2's, by huggingface_hub's version.
+    unreached = constants.HF_HUB_OFFLINE or type(error).__name__ == "ConnectError"
+    match error:
+        case of_hub.GatedRepoError():
+            return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
+        case of_hub.RepositoryNotFoundError():
+            place = f"was not found on the Hub as {hub!r}"
+            return f"{place}: it may have been renamed, removed or made private; look it up there"
+        case ConnectionError() | of_hub.OfflineModeIsEnabled() | of_hub.LocalEntryNotFoundError():
+            unreached = True
+    if unreached:
         return f"cannot be fetched from the Hub ({hub}): there is no connection; try again"
     if isinstance(error, of_hub.RevisionNotFoundError | of_hub.EntryNotFoundError):
         return f"needs a file or revision that {hub!r} no longer has: look there for what replaces it"
@@ -92,14 +93,14 @@ def _explanation(error: Exception, hub: str) -> str:
     return f"could not be read from {hub!r} ({' '.join(str(error).split())[:300]}): check what is there"
 
 
-def fetch(record: DatasetRecord) -> tuple[Path, str]:
+def download(record: DatasetRecord) -> Files:
     """Download the files of a set's configuration and split at its revision.
 
     Args:
         record: The set's record.
 
     Returns:
-        The folder that holds them, laid out as the repository, and where they come from.
+        The files, laid out as in the repository, with archives in numbered parts joined.
 
     Raises:
         InputError: If the set can't be reached or has no such files.
@@ -108,35 +109,29 @@ def fetch(record: DatasetRecord) -> tuple[Path, str]:
 
     connected()
     with explained(record.name, record.hub or ""):
-        commit, chosen = (record.revision, []) if constants.is_offline_mode() else files_at(record)
-        folder = _download(record, commit, chosen)
-    return folder, f"{record.address} {folder.name}"
+        commit, paths = record.revision, list[str]()
+        if not constants.is_offline_mode():
+            commit, paths = (_video_files if record.kind == "videos" else _data_files)(record)
+        folder = _snapshot(record, commit, paths)
+    files = list_files(folder, f"{record.address} {folder.name}")
+    return _join_parts(files, Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name)
 
 
-def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> Path:
+def _snapshot(record: DatasetRecord, commit: str, paths: Sequence[str]) -> Path:
     """Download these files of a repository, or what is in the cache if there are none."""
     from huggingface_hub import snapshot_download
 
     patterns = [glob.escape(path) for path in paths] or None
     return Path(
-        snapshot_download(
-            record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns, max_workers=8
-        )
+        snapshot_download(record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns)
     )
 
 
-def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
-    """List the data files of a set's configuration and split at its revision.
+def _data_files(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
+    """List the data files of a set's configuration and split, and the file of its classes' names.
 
-    Args:
-        record: The set's record; without a split it is train, or if there is none, all.
-        token: False to send no token.
-
-    Returns:
-        The commit, and the files' paths, with that of the classes' names if the record has one.
-
-    Raises:
-        ValueError: If there are none.
+    Returns the commit of its revision too. Without a split it is train, or if there is none, all. `token`:
+    False to send none. Raises ValueError if there are no such files.
     """
     from huggingface_hub import HfApi
 
@@ -154,7 +149,35 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
     return str(repository_info.sha), data + [path for path in listed if path == record.names]
 
 
-def part_of(
+def _video_files(record: DatasetRecord) -> tuple[str, list[str]]:
+    """List a set's annotations, and the loose videos that they name or else the archives, with the commit."""
+    from huggingface_hub import HfApi
+
+    folder = _snapshot(record, record.revision, [record.annotations])
+    listed = HfApi().list_repo_files(record.hub or "", repo_type="dataset", revision=folder.name)
+    listed = [path for path in listed if not _NOT_NEEDED.search(path)]
+    entries = clips.read_annotations((folder / record.annotations).read_bytes(), record.annotations)
+    wanted = {Path(clips.file_of(entry)).stem for entry in entries}
+    loose = [path for path in listed if path.lower().endswith(VIDEOS) and Path(path).stem in wanted]
+    return folder.name, [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
+
+
+def _join_parts(files: Files, home: Path) -> Files:
+    """Join archives in numbered parts, once, in the folder `home`."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    for path in files.openers:
+        if (archive := _ARCHIVE.fullmatch(path)) and archive[1] != path:
+            parts[archive[1]].append(path)
+    for whole, paths in parts.items():
+        if not (home / whole).exists():
+            with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
+                for path in paths:
+                    with files.openers[path]() as part:
+                        shutil.copyfileobj(part, joined)
+    return replace(files, openers={**files.openers, **{whole: OnDisk(str(home / whole)) for whole in parts}})
+
+
+def read_part(
     record: DatasetRecord, max_rows: int, most_bytes: int = 0, *, spaced: bool = True
 ) -> tuple[str, dict[str, Any]]:
     """Read part of a set from its Parquet files, of which only what is needed is fetched.
@@ -167,39 +190,27 @@ def part_of(
         spaced: Whether to read evenly spaced row groups of evenly spaced files, or the first rows.
 
     Returns:
-        The commit, and the rows as `plain_fields` returns them.
+        The commit, and the rows as `Rows.load` returns them.
 
     Raises:
         InputError: If the set can't be reached or read.
     """
     with explained(record.name, record.hub or "", copy=not most_bytes or bool(record.excerpt)):
-        commit, paths = files_at(record, token=False if most_bytes else None)
+        commit, paths = _data_files(record, token=False if most_bytes else None)
     paths = [path for path in paths if path.lower().endswith(".parquet")]
-    wanted = min(MOST_FILES, max_rows)
-    paths = [paths[place] for place in spread(len(paths), wanted)] if spaced else paths[:1]
-    read = partial(_remote_fields, record, commit, paths, max_rows, endpoint(), most_bytes, spaced)
+    paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows) if spaced else 1)]
+    paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
+    read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes, spaced=spaced)
     if not most_bytes:
         return commit, read()
-    fields: dict[str, Any] = sandbox.run(
-        read,
-        title=record.name,
-        seconds=60 + max_rows / 20,
-        memory=most_bytes + 2**30,
-        answer=most_bytes + 2**24,
-    )
-    return commit, fields
+    limits = {"seconds": 60 + max_rows / 20, "memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
+    return commit, sandbox.run(read, title=record.name, **limits)
 
 
-def _remote_fields(
-    record: DatasetRecord,
-    commit: str,
-    paths: Sequence[str],
-    max_rows: int,
-    server: str,
-    most_bytes: int,
-    spaced: bool,
+def _read_remote(
+    record: DatasetRecord, paths: Sequence[str], max_rows: int, server: str, most_bytes: int, *, spaced: bool
 ) -> dict[str, Any]:
-    """Read rows of these files of a commit; server: the Hub's address, which a sandbox may not know yet."""
+    """Read rows of these files; server: the Hub's address, which a sandbox may not know yet."""
     from huggingface_hub import HfFileSystem
 
     from ccs.data.parquet import read_parquet
@@ -207,114 +218,6 @@ def _remote_fields(
     with explained(record.name, record.hub or "", copy=not most_bytes):
         token = False if most_bytes else None
         system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
-        opened = partial(system.open, mode="rb", block_size=2**19)
-        files = {path: partial(opened, f"datasets/{record.hub}@{commit}/{path}") for path in paths}
+        files = {path: partial(system.open, path, mode="rb", block_size=2**19) for path in paths}
         names, labeled = (record.name, record.name, record.image), record.kind != "images"
-        return plain_fields(read_parquet(files, *names, max_rows, spaced=spaced, labeled=labeled), most_bytes)
-
-
-def plain_fields(rows: Rows, most_bytes: int) -> dict[str, Any]:
-    """Return what rows hold as plain values.
-
-    Args:
-        rows: The rows.
-        most_bytes: The most bytes of all images if they are untrusted, which allows only usual formats.
-
-    Returns:
-        Fields of `Rows`, and under `images` each row's encoded image, or the reason why it can't be read.
-
-    Raises:
-        InputError: If the images have more bytes.
-    """
-    images: list[bytes | str] = []
-    size = 0
-    for row in range(rows.count):
-        try:
-            data = rows.read(row)
-        except OSError as error:
-            if hasattr(error, "response"):  # the Hub failed, not the image
-                raise
-            images.append(error.strerror or str(error))
-            continue
-        size += len(data)
-        if most_bytes and size > most_bytes:
-            raise InputError(f"{rows.source} holds more than {most_bytes >> 20} MB once unpacked.")
-        images.append(problem(data, FORMATS if most_bytes else None) or data)
-    return {
-        "images": images,
-        "columns": dict(list(rows.columns.items())[:MOST_COLUMNS]),
-        "classes": dict(rows.classes),
-        "unusable": dict(list(rows.unusable.items())[:MOST_COLUMNS]),
-        "notes": rows.notes,
-        "by_folder": rows.by_folder,
-        "is_part": rows.is_part,
-        "untrusted": bool(most_bytes),
-    }
-
-
-def in_memory(name: str, source: str, fields: Mapping[str, Any]) -> Rows:
-    """Make rows of images in memory.
-
-    Args:
-        name: The set's name.
-        source: Where the rows come from.
-        fields: What `plain_fields` returned.
-    """
-    others = {key: value for key, value in fields.items() if key != "images"}
-    read = partial(_image_in, fields["images"])
-    return Rows(name=name, source=source, count=len(fields["images"]), read=read, **others)
-
-
-def _image_in(images: Sequence[bytes | str], row: int) -> bytes:
-    if isinstance(image := images[row], str):
-        raise OSError(image)
-    return image
-
-
-# Videos ---------------------------------------------------------------------------------------------------
-
-
-def fetch_videos(record: DatasetRecord) -> tuple[Files, str]:
-    """Download a set's annotations, and the loose videos that they name or else the archives.
-
-    Args:
-        record: The set's record.
-
-    Returns:
-        The files, with archives in numbered parts joined, and where they come from.
-
-    Raises:
-        InputError: If the set can't be reached.
-    """
-    from huggingface_hub import HfApi, constants
-
-    connected()
-    with explained(record.name, record.hub or ""):
-        folder = _download(record, record.revision, [record.annotations])
-        if not constants.is_offline_mode():
-            listed = HfApi().list_repo_files(record.hub or "", repo_type="dataset", revision=folder.name)
-            listed = [path for path in listed if not _NOT_NEEDED.search(path)]
-            entries = clips.annotations_in((folder / record.annotations).read_bytes(), record.annotations)
-            wanted = {Path(clips.file_of(entry)).stem for entry in entries}
-            videos = [path for path in listed if path.lower().endswith(VIDEOS)]
-            loose = [path for path in videos if Path(path).stem in wanted]
-            needed = loose or [path for path in listed if _ARCHIVE.fullmatch(path)]
-            folder = _download(record, folder.name, [record.annotations, *needed])
-    home = Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name
-    return _join_parts(list_files(folder, record.address), home), f"{record.address} {folder.name}"
-
-
-def _join_parts(files: Files, home: Path) -> Files:
-    """Join archives in numbered parts, once, in the folder `home`."""
-    parts: dict[str, list[Opener]] = defaultdict(list)
-    for path, opener in files.openers.items():
-        if (archive := _ARCHIVE.fullmatch(path)) and archive[1] != path:
-            parts[archive[1]].append(opener)
-    for whole, openers in parts.items():
-        if not (home / whole).exists():
-            with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
-                for opener in openers:
-                    with opener() as part:
-                        shutil.copyfileobj(part, joined)
-    joined_files = {whole: OnDisk(str(home / whole)) for whole in parts}
-    return replace(files, openers={**files.openers, **joined_files})
+        return read_parquet(files, *names, max_rows, spaced=spaced, labeled=labeled).load(most_bytes)

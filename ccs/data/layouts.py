@@ -6,6 +6,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,18 +33,20 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     Raises:
         InputError: If the layout is not one of these.
     """
-    labeled = record.kind != "images"
-    parquet, tars = files.ending_in(".parquet"), files.ending_in(".tar")
-    if parquet and (record.known or not files.images):
-        from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
+    endings = (".parquet",) if record.known or not files.images else ()
+    for suffix in (*endings, *[".tar"] * (not files.images)):
+        if paths := files.ending_in(suffix):
+            paths = [path for path in paths if record.config in path.split("/")[:-1]] or paths
+            files = in_split(files, paths, split, record.split)
+            paths = [path for path in paths if path in files.openers]
+            if suffix == ".parquet":
+                from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
-        chosen = in_split(files, _of_config(parquet, record), split, record.split)
-        chosen = chosen.only(set(parquet) & set(chosen.openers), "no Parquet file of this set")
-        rows = read_parquet(chosen.openers, record.name, as_text(chosen.source), record.image)
-        return replace(rows, notes=chosen.notes)
-    if tars and not files.images:
-        files = in_split(files, _of_config(tars, record), split, record.split)
-        files, split = unpack(files, files.ending_in(".tar")), ""
+                chosen = files.only(paths, "no Parquet file of this set")
+                rows = read_parquet(chosen.openers, record.name, as_text(files.source), record.image)
+                return replace(rows, notes=chosen.notes)
+            files, split = unpack(files, paths), ""
+            break
     if samples := _webdataset(files):
         columns = dict.fromkeys(column for cells in samples.values() for column in cells)
         cells_by_column = {c: [cells.get(c) for cells in samples.values()] for c in columns}
@@ -53,17 +56,13 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     listed = [path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path]
     if listed and (record.listed or record.label_in_name):
         return _of_authors_list(files, record, listed)
-    if labeled or split:
-        files = descend(files, split, record.split)
-    if not labeled:
+    if record.kind == "images" and not split:
+        return _of_columns(files, record.name, files.images)
+    files = descend(files, split, record.split)
+    if record.kind == "images":
         return _of_columns(files, record.name, files.images)
     table = next((path for path in TABLES if path in files.openers), "")
     return _of_table(files, record.name, table, files.images) if table else _of_folders(files, record.name)
-
-
-def _of_config(paths: Sequence[str], record: DatasetRecord) -> Sequence[str]:
-    """Return the paths of the record's configuration, all if none is in a folder of its name."""
-    return [path for path in paths if record.config in path.split("/")[:-1]] or paths
 
 
 def _webdataset(files: Files) -> dict[str, dict[str, Any]]:
@@ -83,11 +82,8 @@ def _webdataset(files: Files) -> dict[str, dict[str, Any]]:
         if "cls" in paths:
             text = files.read(paths["cls"]).decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
-        if "json" in paths:
-            try:
-                metadata = dict(json.loads(files.read(paths["json"])))
-            except (ValueError, TypeError):
-                metadata = {}
+        with suppress(ValueError, TypeError, KeyError):
+            metadata = dict(json.loads(files.read(paths["json"])))
             cells |= {key: cell for key, cell in metadata.items() if not isinstance(cell, list | dict)}
         samples[sample_images[0]] = cells
     return samples if 2 * len(samples) >= len(images) else {}
@@ -125,9 +121,10 @@ def _of_table(files: Files, name: str, table: str, images: Sequence[str]) -> Row
     cells = read_rows(files.read(table), title)
     key = path_column(cells, title)
     columns = {"file" if column == key else column: [row[column] for row in cells] for column in cells[0]}
-    paths = match(columns["file"], images, title)
     others = {path: opener for path, opener in files.openers.items() if path != table}
-    return _of_columns(replace(files, openers=others), name, paths, columns)
+    return _of_columns(
+        replace(files, openers=others), name, match(columns["file"], images, title), columns
+    )
 
 
 def _of_folders(files: Files, name: str) -> Rows:
@@ -137,18 +134,17 @@ def _of_folders(files: Files, name: str) -> Rows:
     classes: dict[str, set[str]] = defaultdict(set)
     for path, (top, second, _) in zip(paths, folders, strict=True):
         classes[top].add(second if path.count("/") == 2 else "")
-    shared = set.intersection(*classes.values()) if classes else set()
-    has_domains = (
-        len(classes) > 1
-        and len(shared) > 1
-        and all("" not in names and len(names) < 2 * len(shared) for names in classes.values())
+    shared = set.intersection(*classes.values()) if len(classes) > 1 else set()
+    has_domains = len(shared) > 1 and not any(
+        "" in names or len(names) >= 2 * len(shared) for names in classes.values()
     )
     columns = {"label": [parts[has_domains] for parts in folders]}
+    notes = []
     if has_domains:
         columns["domain"] = [parts[0] for parts in folders]
+        notes = [f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"]
     rows = _of_columns(files, name, paths, columns)
-    domains = f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"
-    return replace(rows, by_folder=True, notes=(*rows.notes, *[domains] * has_domains))
+    return replace(rows, by_folder=True, notes=(*rows.notes, *notes))
 
 
 # The layouts of authors -----------------------------------------------------------------------------------
@@ -156,36 +152,27 @@ def _of_folders(files: Files, name: str) -> Rows:
 
 def _of_authors_table(files: Files, record: DatasetRecord) -> Rows:
     """FairFace as its authors publish it: a table of labels, and a folder of images for each margin."""
-    table = next((path for path in files.openers if path.endswith((*FAIRFACE_TABLES, *TABLES))), None)
+    table = next((path for path in files.openers if path.endswith((*FAIRFACE_TABLES, *TABLES))), "")
     margin = f"margin{(record.config or '').replace('.', '')}"
-    images = files.images
-    if any("margin" in path for path in images):
-        images = [path for path in images if margin in path]
-    if table is None:
-        raise InputError(f"{files.source!r} has no labels.csv with the groups of its images.")
-    if not images:
-        raise InputError(f"{files.source!r} has no images of {margin}, which {record.name!r} consists of.")
+    has_margins = any("margin" in path for path in files.images)
+    images = [path for path in files.images if margin in path or not has_margins]
+    if not table or not images:
+        raise InputError(f"{files.source!r} lacks labels.csv or images of {margin}, as {record.name!r} has.")
     return _of_table(files, record.name, table, images)
 
 
 def _of_authors_list(files: Files, record: DatasetRecord, images: Sequence[str]) -> Rows:
     """Read the images that the authors' list names, as in Food-101, with the class in their path."""
-    paths = list(images)
+    paths: Sequence[str | None] = images
     if record.listed:
         table = next((path for path in files.openers if f"/{path}".endswith(f"/{record.listed}")), None)
-        if table is None:
-            raise InputError(f"{files.source!r} has no {record.listed}, which names the images for tests.")
-        lines = files.read(table).decode("utf-8", "replace").splitlines()
+        lines = files.read(table).decode("utf-8", "replace").splitlines() if table else []
         stems = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
-        matched = match(stems, images, table, key=_without_ending)
-        paths = [path for path in matched if path is not None]
-        if len(paths) < len(stems):
-            missing = stems[matched.index(None)]
-            raise InputError(f"{files.source!r} has no image {missing!r}, which its {record.listed} names.")
-    if record.label_in_name:
-        labels = [path.rpartition("/")[2].rpartition("_")[0] for path in paths]
-    else:
-        labels = [path.split("/")[-2] if "/" in path else "" for path in paths]
+        paths = match(stems, images, record.listed, key=_without_ending)
+        if missing := [stem for stem, path in zip(stems, paths, strict=True) if path is None]:
+            raise InputError(f"{files.source!r} has no image {missing[0]!r}, which {record.listed} names.")
+    folders = [(path or "").split("/") for path in paths]
+    labels = [f[-1].rpartition("_")[0] if record.label_in_name else ["", *f][-2] for f in folders]
     return _of_columns(files, record.name, paths, {"label": labels})
 
 

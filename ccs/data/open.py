@@ -16,31 +16,30 @@ from pathlib import Path
 from ccs.data import (
     ALIASES,
     SOURCES,
+    AnySet,
     BiasSet,
     ClassificationSet,
     DatasetRecord,
     ImageSet,
-    RetrievalSet,
     clips,
     hub,
     labeled,
     synthetic,
     untrusted,
 )
-from ccs.data.files import SPLITS, VIDEOS, Files, list_files
+from ccs.data.files import SPLITS, VIDEOS, list_files
 from ccs.data.layouts import read_files
 from ccs.data.rows import Sample
-from ccs.errors import InputError, require_seed
+from ccs.errors import InputError
 from ccs.files import as_text
 
-AnySet = ImageSet | RetrievalSet
 log = logging.getLogger(__name__)
 
 WORLD_IMAGES = 5000
 """The default number of synthetic scenes."""
 DATA_ROOT = "CCS_DATA"
 """The environment variable with a folder of local copies, each under its set's name."""
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+_HUB_ID = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
 _FRAMES = 12  # of a clip of a user's set
 
 
@@ -143,12 +142,12 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         >>> open_images("world", 3).images[0].size
         (72, 72)
     """
+    sample = Sample(max_images, seed)
     if spec in ("world", "world/images"):
-        _require_an_image(max_images)
         return synthetic.image_set(max_images or WORLD_IMAGES, seed)
     known = SOURCES.get(ALIASES.get(spec, spec))
     holds_clips = known is not None and known.kind == "videos"
-    opened = None if holds_clips else _open(spec, "images", Sample(max_images, seed), (), split)
+    opened = None if holds_clips else _open(spec, "images", sample, (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
     return opened
@@ -172,73 +171,28 @@ def open_upload(data: bytes, name: str) -> BiasSet:
 
 
 def _open(
-    spec: str, kind: str, sample: Sample, names: tuple[str, ...], split: str, seed: int | None = None
+    spec: str, kind: str, sample: Sample, names: Sequence[str], split: str, seed: int | None = None
 ) -> AnySet:
     """Open any set. kind: a user's set's. names: those of classes, or of columns of groups."""
-    _require_an_image(sample.max_rows)
-    require_seed(sample.seed)
     if spec.startswith("world/"):
-        return _open_synthetic(spec.removeprefix("world/"), sample.max_rows, names, seed)
-    spec, split = parse_split(spec, split)
-    record, place = _describe(spec, kind)
-    if record.kind == "videos":
-        files, address = hub.fetch_videos(record) if place is None else (_list(place), "")
-        return clips.retrieval_set(files, record, sample.max_rows, address)
-    has_own_names = record.names not in ("column", "wordnet")
-    if place is None and record.name.startswith(untrusted.PREFIX):
-        rows = untrusted.hub_rows(record, sample.max_rows)
-    elif place is None and record.excerpt:
-        rows = untrusted.excerpt_rows(record)
-    elif place is None and record.large and sample.max_rows is not None and not has_own_names:
-        commit, fields = hub.part_of(record, sample.max_rows)
-        rows = hub.in_memory(record.name, f"{record.address} {commit}", fields)
-    else:
-        place, address = hub.fetch(record) if place is None else (place, "")
-        rows = read_files(_list(place, address), record, split)
-        if has_own_names:
-            names = _class_names(record, place)
-    opened = labeled.MAKERS[record.kind](record, rows, sample, names)
+        drawn = synthetic.open_world(spec.removeprefix("world/"), sample.max_rows, seed)
+        if names and isinstance(drawn, ClassificationSet):
+            return replace(drawn, classes=labeled.renamed(drawn.classes, names, spec))
+        return drawn
+    record, place, split = _describe(spec, kind, split)
+    rows = untrusted.hub_rows(record, sample.max_rows) if place is None else None
+    if rows is None:
+        files = hub.download(record) if place is None else list_files(place, as_text(str(place)))
+        holds_videos = kind == "classification" and files.ending_in(*VIDEOS) and not files.images
+        if record.kind == "videos" or (holds_videos and not record.known):
+            return clips.retrieval_set(files, record, sample.max_rows)
+        rows = read_files(files, record, split)
+        if record.names_file:
+            names = files.lines(record.names_file)
+    opened = labeled.make_set(record, rows, sample, names)
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)
     return opened
-
-
-def parse_split(spec: str, split: str = "") -> tuple[str, str]:
-    """Split "PLACE:train" into a local place and a split; other specs stay as they are.
-
-    Args:
-        spec: As for `open_dataset`.
-        split: The split that is requested already, which is preferred.
-
-    Returns:
-        The place or spec, and the split.
-    """
-    place, _, word = spec.rpartition(":")
-    is_split = word.casefold() in SPLITS and Path(place).expanduser().exists()
-    return (place, split or word) if is_split else (spec, split)
-
-
-def _list(place: Path, address: str = "") -> Files:
-    return list_files(place, address or as_text(str(place)))
-
-
-def _require_an_image(max_images: int | None) -> None:
-    if max_images is not None and max_images < 1:
-        raise InputError(f"At least one image is needed, not {max_images}.")
-
-
-def _open_synthetic(name: str, max_images: int | None, classes: tuple[str, ...], seed: int | None) -> AnySet:
-    if name not in synthetic.names():
-        raise InputError(
-            f"There is no synthetic set 'world/{name}'; there are {', '.join(synthetic.names())}."
-        )
-    if name == "clips":
-        return synthetic.retrieval_set(300 if max_images is None else max_images, seed)
-    if name in ("faces", "counterfactuals"):
-        return synthetic.bias_set(name, seed)
-    images = synthetic.classification_set(name, max_images, seed)
-    names = labeled.renamed(images.classes, classes or images.classes, f"world/{name}")
-    return replace(images, classes=names)
 
 
 def local_copy(record: DatasetRecord) -> Path | None:
@@ -260,36 +214,29 @@ def local_copy(record: DatasetRecord) -> Path | None:
     return None
 
 
-def _describe(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
-    """Describe a set; return its record, and its file or folder (None if it is on the Hub)."""
+def _describe(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None, str]:
+    """Describe a set; return its record, its file or folder (None if it is on the Hub), and its split."""
+    place, _, word = spec.rpartition(":")
+    if word.casefold() in SPLITS and Path(place).expanduser().exists():
+        spec, split = place, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
-        return known, local_copy(known)
-    path = Path(spec).expanduser()
-    if spec.startswith(untrusted.PREFIX):
-        address, repository, split = untrusted.parse_address(spec)
-        return DatasetRecord(name=address, kind=kind, hub=repository, split=split), None
+        return known, local_copy(known), split
+    path, is_untrusted = Path(spec).expanduser(), spec.startswith(untrusted.PREFIX)
+    if path.is_dir():
+        return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path, split
     if path.suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl") and path.is_file():
         raise InputError(f"{spec!r} is no dataset; give the folder with the images, and labels.csv in it.")
     if path.is_file():
-        return DatasetRecord(name=as_text(path.stem), kind=kind), path
-    if path.is_dir():
-        if kind == "classification" and (files := _list(path)).ending_in(*VIDEOS) and not files.images:
-            kind = "videos"
-        return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path
-    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
-        repository, _, split = spec.partition(":")
-        return DatasetRecord(name=repository, kind=kind, hub=repository, split=split, large=True), None
+        return DatasetRecord(name=as_text(path.stem), kind=kind), path, split
+    address = _HUB_ID.fullmatch(spec.removeprefix(untrusted.PREFIX))
+    if address and ".." not in address[1] and not spec.startswith("."):
+        name, split_there = spec if is_untrusted else address[1], address[2] or ""
+        return DatasetRecord(name=name, kind=kind, hub=address[1], split=split_there, large=True), None, split
+    if is_untrusted:
+        raise InputError(f"{spec[:100]!r} is no dataset of the Hub; these are written USER/NAME:SPLIT.")
     if "/" in spec or path.suffix:
         raise InputError(f"{spec!r} does not exist; give a folder of images, a zip, tar, or Parquet file.")
     raise InputError(
         f"{spec!r} is neither a folder, a file, a known set ({', '.join(SOURCES)}), 'world', a synthetic set "
         "(world/...) nor an id on the Hub (owner/name)."
     )
-
-
-def _class_names(record: DatasetRecord, place: Path) -> tuple[str, ...]:
-    """Read the names of a record's classes from their file in a folder, or beside it."""
-    for path in (place / record.names, place.parent / record.names):
-        if path.exists():
-            return tuple(path.read_text(encoding="utf-8-sig").strip("\n").splitlines())
-    raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,8 +30,15 @@ IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 """The usual names of a column of images."""
 AT_ONCE, BATCH_BYTES, GROUP_BYTES = 64, 2**25, 2**30
 """Rows that are decoded at once, roughly their most bytes, and the most bytes of a row group."""
-Part = tuple[Opener, Sequence[int], int]
-"""A file, the row groups read of it, and the number of rows."""
+
+
+class _Group(NamedTuple):
+    """A row group: the file, its number there, the set's row that it begins with, and rows per batch."""
+
+    opener: Opener
+    number: int
+    first: int
+    at_once: int
 
 
 def _open(opener: Opener) -> pq.ParquetFile:
@@ -62,48 +71,49 @@ def read_parquet(
     Raises:
         InputError: If a file is broken or has too large row groups, columns differ, or none holds images.
     """
-    parts: list[Part] = []
+    groups: list[_Group] = []
     columns: dict[str, list[Any]] = {}
     classes: dict[str, dict[str, None]] = defaultdict(dict)
     unusable: dict[str, str] = {}
-    total = 0
+    image_column, total = "", 0
     for number, (path, opener) in enumerate(files.items(), 1):
         try:
             opened = _open(opener)
             schema = opened.schema_arrow
-            if not parts:
-                images = image_columns(schema, image)
-                columns = {column: [] for column in schema.names if labeled and column not in images}
-            if missing := sorted({*columns, images[0]} - {*schema.names}):
+            if not image_column:
+                image_column, *others = image_columns(schema, image)
+                left_out = {image_column, *others} if labeled else {*schema.names}
+                columns = {column: [] for column in schema.names if column not in left_out}
+            if missing := sorted({*columns, image_column} - {*schema.names}):
                 raise InputError(f"{source}: {path} has no column {missing[0]!r}, which the first file has.")
-            share = None if max_rows is None else -(-max_rows * number // len(files)) - total
-            groups, count = _row_groups(opened.metadata, source, share, spaced)
+            most = None if max_rows is None else -(-max_rows * number // len(files))
+            end, chosen = _row_groups(opened.metadata, opener, source, total, most, spaced=spaced)
             unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
             usable = [column for column in columns if column not in unusable]
             # Group by group, since the columns of a group are next to each other in the file.
-            tables = [opened.read_row_group(group, columns=usable) for group in groups]
+            tables = [opened.read_row_group(group.number, columns=usable) for group in chosen]
             table = pa.concat_tables(tables) if tables else schema.empty_table()
-            names = class_names(schema)
+            names = _class_names(schema)
             for column in usable:
                 if (cells := _plain_cells(table.column(column))) is None:
                     unusable[column] = "it holds lists of several values"
                     continue
                 if column in names:
                     classes[column] |= dict.fromkeys(names[column])
-                    cells = _by_name(cells, names[column], column, name)
-                columns[column] += cells[:count]
+                    cells = _by_name(cells, names[column], f"The column {column!r} of {name!r}")
+                columns[column] += cells[: end - total]
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             if hasattr(error, "response"):  # the Hub failed, not the file
                 raise
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
-        parts.append((opener, groups, count))
-        total += count
+        groups += chosen
+        total = end
     return Rows(
         name=name,
         source=source,
         count=total,
-        read=ImageColumn(parts, images[0]),
+        read=ImageColumn(groups, image_column),
         columns={column: cells for column, cells in columns.items() if column not in unusable},
         classes={column: tuple(names) for column, names in classes.items()},
         unusable=unusable,
@@ -112,20 +122,25 @@ def read_parquet(
 
 
 def _row_groups(
-    metadata: pq.FileMetaData, source: str, max_rows: int | None, spaced: bool
-) -> tuple[Sequence[int], int]:
-    """Choose the row groups of `max_rows` rows, and return these with the number of rows to read."""
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    metadata: pq.FileMetaData, opener: Opener, source: str, first: int, end: int | None, *, spaced: bool
+) -> tuple[int, list[_Group]]:
+    """Choose a file's row groups for the set's rows from `first` to `end`; return the end, and the groups."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
         raise InputError(
             f"{source!r} has a row group of {largest >> 20:,} MB, which may be in memory twice; at most "
             f"{GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
         )
-    if max_rows is None:
-        return range(len(groups)), metadata.num_rows
-    needed = min(len(groups), -(-max_rows * len(groups) // max(1, metadata.num_rows)))
-    chosen = spread(len(groups), needed) if spaced else range(needed)
-    return chosen, min(max_rows, sum(groups[group].num_rows for group in chosen))
+    wanted = metadata.num_rows if end is None else end - first
+    needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
+    chosen, last = [], first
+    for number in spread(len(groups), needed) if spaced else range(needed):
+        count, size = groups[number].num_rows, groups[number].total_byte_size
+        chosen.append(
+            _Group(opener, number, last, max(1, min(AT_ONCE, BATCH_BYTES * count // max(1, size))))
+        )
+        last += count
+    return min(last, first + wanted), chosen
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
@@ -141,7 +156,7 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
 
     def rank(kind: pa.DataType) -> int:
         if kinds.is_struct(kind):
-            return 0 if "bytes" in {part.name for part in kind} else 9
+            return 0 if kind.get_field_index("bytes") >= 0 else 9
         if kinds.is_list(kind) or kinds.is_large_list(kind):
             return 2 if kinds.is_uint8(kind.value_type) else 9
         return 1 if _is_binary(kind.value_type if kinds.is_dictionary(kind) else kind) else 9
@@ -158,25 +173,10 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
+    return kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
-
-
-def image_bytes(cell: Any) -> bytes:
-    """Return the encoded image in a cell. Raises OSError if there is none, even if there is a path to one."""
-    if isinstance(cell, dict):
-        cell = cell.get("bytes")
-    if isinstance(cell, list):
-        cell = bytes(cell)
-    if not isinstance(cell, bytes) or not cell:
-        raise OSError("no image in this row")
-    return cell
-
-
-def class_names(schema: pa.Schema) -> dict[str, list[str]]:
+def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of class numbers, by column, as `datasets` writes them next to a schema."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
@@ -189,19 +189,17 @@ def class_names(schema: pa.Schema) -> dict[str, list[str]]:
         return {}
 
 
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the one value in a list, a record of one field, or a category."""
-    if _is_list(kind) or kinds.is_dictionary(kind):
-        return kind.value_type
-    return kind[0].type if kinds.is_struct(kind) and kind.num_fields == 1 else kind
-
-
 def _unusable(kind: pa.DataType) -> str:
-    """Return why cells of a type cannot label images, "" if they can."""
-    value = _value_type(kind)
+    """Return why cells of a type cannot label images, "" if they can, or if it depends on the cells."""
+    is_list = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    value = kind
+    if is_list or kinds.is_dictionary(kind):
+        value = kind.value_type
+    elif kinds.is_struct(kind) and kind.num_fields == 1:
+        value = kind[0].type
     if kinds.is_null(value):
         return "it is empty"
-    if kinds.is_nested(value) or (_is_list(kind) and kinds.is_floating(value)):
+    if kinds.is_nested(value) or (is_list and kinds.is_floating(value)):
         return "it holds lists or records of several values"
     return "it holds neither text nor numbers" * (_is_binary(value) or kinds.is_fixed_size_binary(value))
 
@@ -212,28 +210,22 @@ def _plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
     If a list holds several values, return None.
     """
     cells = column.to_pylist()
-    if kinds.is_struct(column.type):
-        cells = [next(iter(cell.values())) if cell else None for cell in cells]
-    elif _is_list(column.type):
-        if any(cell is not None and len(cell) > 1 for cell in cells):
+    if kinds.is_nested(column.type):
+        lists = [list(cell.values()) if isinstance(cell, dict) else cell or [] for cell in cells]
+        if any(len(values) > 1 for values in lists):
             return None
-        cells = [cell[0] if cell else None for cell in cells]
-    value = _value_type(column.type)
-    if kinds.is_floating(value) or kinds.is_decimal(value):
-        cells = [None if cell is None or cell != cell else float(cell) for cell in cells]
-        if all(cell is None or cell.is_integer() for cell in cells):
-            cells = [None if cell is None else int(cell) for cell in cells]
+        cells = [values[0] if values else None for values in lists]
+    cells = [float(cell) if isinstance(cell, Decimal) else cell if cell == cell else None for cell in cells]
+    if all(cell is None or (isinstance(cell, float) and cell.is_integer()) for cell in cells):
+        cells = [None if cell is None else int(cell) for cell in cells]
     return [cell if isinstance(cell, str | int | float | None) else str(cell) for cell in cells]
 
 
-def _by_name(cells: Sequence[Any], names: Sequence[str], column: str, source: str) -> list[str | None]:
+def _by_name(cells: Sequence[Any], names: Sequence[str], column: str) -> list[str | None]:
     """Replace class numbers by names: the files' own lists may differ in order."""
     numbers = {cell for cell in cells if cell not in (None, -1)}
     if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
-        raise InputError(
-            f"The column {column!r} of {source!r} has the class number {wrong[0]}, but names of only "
-            f"{len(names)} classes."
-        )
+        raise InputError(f"{column} has the class number {wrong[0]}, but names of only {len(names)} classes.")
     return [names[cell] if cell in numbers else None for cell in cells]
 
 
@@ -241,55 +233,45 @@ class ImageColumn:
     """Encoded images by row. Rows are read in batches: the next rows are cheap, earlier ones begin again.
 
     Args:
-        parts: The files.
+        groups: The row groups, in order.
         column: The column of images.
     """
 
-    def __init__(self, parts: Sequence[Part], column: str) -> None:
-        self._parts, self._column = parts, column
+    def __init__(self, groups: Sequence[_Group], column: str) -> None:
+        self._groups, self._column = groups, column
         self._clear()
 
     def _clear(self) -> None:
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._part = self._first = -1
-        self._batch: Any = ()
-        self._batches: Iterator[Any] = iter(())
+        self._group, self._file = _Group(OnDisk(""), -1, 0, 1), None
+        self._first, self._batch, self._batches = 0, (), iter(())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ImageColumn, (self._parts, self._column)
+        return ImageColumn, (self._groups, self._column)
 
     def __call__(self, row: int) -> bytes:
-        """Read the encoded image of a row."""
+        """Read the encoded image of a row. Raises OSError if there is none, even if there is a path to one."""
         if self._process != os.getpid():  # a forked process shares the position in the file
             self._clear()
         with self._lock:
-            part = 0
-            while row >= self._parts[part][2]:
-                row -= self._parts[part][2]
-                part += 1
+            group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
             try:
-                if part != self._part or row < self._first:
-                    self._start(part, row)
+                if group is not self._group or row < self._first:
+                    if self._file is None or group.opener is not self._group.opener:
+                        self._file = _open(group.opener)
+                    self._group, self._first, self._batch = group, group.first, ()
+                    self._batches = self._file.iter_batches(
+                        group.at_once, row_groups=[group.number], columns=[self._column]
+                    )
                 while row >= self._first + len(self._batch):
                     self._first += len(self._batch)
                     self._batch = next(self._batches).column(0)
-                return image_bytes(self._batch[row - self._first].as_py())
+                cell = self._batch[row - self._first].as_py()
             except (pa.ArrowException, StopIteration) as error:
-                self._part = -1
+                self._clear()
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None
-
-    def _start(self, part: int, row: int) -> None:
-        """Go to the row group that holds a row of a file."""
-        opener, chosen, _ = self._parts[part]
-        opened, first, skipped = _open(opener), 0, 0
-        groups = [opened.metadata.row_group(group) for group in chosen]
-        while row >= first + groups[skipped].num_rows:
-            first += groups[skipped].num_rows
-            skipped += 1
-        size = sum(group.total_byte_size for group in groups[skipped:])
-        rows = sum(group.num_rows for group in groups[skipped:])
-        at_once = max(1, min(AT_ONCE, BATCH_BYTES * rows // max(1, size)))
-        self._part, self._first, self._batch = part, first, ()
-        self._batches = iter(
-            opened.iter_batches(at_once, row_groups=list(chosen[skipped:]), columns=[self._column])
-        )
+        cell = cell.get("bytes") if isinstance(cell, dict) else cell
+        cell = bytes(cell) if isinstance(cell, list) else cell
+        if not isinstance(cell, bytes) or not cell:
+            raise OSError("no image in this row")
+        return cell

@@ -6,15 +6,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ccs.data import Lazy
-from ccs.data.decoding import decode, problem, untrusted_image
+from ccs.data.decoding import FORMATS, decode, problem, untrusted_image
 from ccs.data.names import tidy
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 
 NO_FILE = "no such file"
 
@@ -25,6 +26,11 @@ class Sample:
 
     max_rows: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_seed(self.seed)
+        if self.max_rows is not None and self.max_rows < 1:
+            raise InputError(f"At least one image is needed, not {self.max_rows}.")
 
     def draw_rows(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
         """Draw from the rows; each stratum gives one row if there is room, and then its share.
@@ -89,10 +95,8 @@ class Rows:
         Raises:
             InputError: If there is no such column, or it cannot label images.
         """
-        if column in self.unusable:
-            raise InputError(
-                f"The column {column!r} of {self.name!r} cannot be used: {self.unusable[column]}."
-            )
+        if why := self.unusable.get(column):
+            raise InputError(f"The column {column!r} of {self.name!r} cannot be used: {why}.")
         if column not in self.columns:
             listed = ", ".join(self.columns)[:300]
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {listed or 'none'}.")
@@ -101,19 +105,19 @@ class Rows:
     def readable(
         self,
         sample: Sample = ALL,
-        among: Iterable[int] | None = None,
         unlabeled: Mapping[int, str] = MappingProxyType({}),
         strata: Sequence[Any] = (),
         notes: Iterable[str] = (),
+        among: Iterable[int] | None = None,
     ) -> tuple[list[int], dict[str, Any]]:
         """Read every image of a sample once.
 
         Args:
             sample: The number of rows, and the seed.
-            among: The rows to draw from; by default all.
             unlabeled: Rows that are skipped, with the reason.
             strata: A value for each row of the set; the sample is drawn from each value's rows.
             notes: More notes.
+            among: The rows to draw from; by default all.
 
         Returns:
             The rows whose image can be read, and the fields of an `ImageSet` of them.
@@ -143,6 +147,7 @@ class Rows:
             raise InputError(" ".join((refusal, *notes[:3])))
         joined = b"".join(digests.values())
         return list(digests), {
+            "name": self.name,
             "images": Lazy(untrusted_image if self.untrusted else decode, Lazy(self.read, tuple(digests))),
             "digests": np.frombuffer(joined, np.uint8).reshape(-1, 32),
             "fingerprint": hashlib.sha256(joined).hexdigest(),
@@ -150,6 +155,48 @@ class Rows:
             "skipped": skipped,
             "notes": notes,
         }
+
+    def load(self, most_bytes: int) -> dict[str, Any]:
+        """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
+
+        Args:
+            most_bytes: The most bytes of all images if they are untrusted, which allows only usual formats.
+
+        Raises:
+            InputError: If the images have more bytes.
+        """
+        images: list[bytes | str] = []
+        size = 0
+        for row in range(self.count):
+            try:
+                data = self.read(row)
+            except OSError as error:
+                if hasattr(error, "response"):  # the Hub failed, not the image
+                    raise
+                images.append(error.strerror or str(error))
+                continue
+            size += len(data)
+            if most_bytes and size > most_bytes:
+                raise InputError(f"{self.source} holds more than {most_bytes >> 20} MB once unpacked.")
+            images.append(problem(data, FORMATS if most_bytes else None) or data)
+        return {**vars(self), "read": images, "untrusted": bool(most_bytes)}
+
+
+def of_plain(fields: Mapping[str, Any], name: str, source: str) -> Rows:
+    """Make rows of images in memory.
+
+    Args:
+        fields: What `Rows.load` returned.
+        name: The set's name.
+        source: Where the rows come from.
+    """
+    return Rows(**{**fields, "read": partial(_in_memory, fields["read"]), "name": name, "source": source})
+
+
+def _in_memory(images: Sequence[bytes | str], row: int) -> bytes:
+    if isinstance(image := images[row], str):
+        raise OSError(image)
+    return image
 
 
 def fingerprint(of_images: str, *labels: object) -> str:

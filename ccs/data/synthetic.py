@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import count, islice, product
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.data import AnySet, BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
@@ -26,7 +25,20 @@ SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 FRESH = 10**6
 """Scenes in the range of a seed, and the ranges that are left out because training may use them."""
-_Show = Callable[[Scene, int], Scene]
+_THINGS, _OCCUPATIONS = AROUND["animal"] + AROUND["vehicle"], tuple(words.OCCUPATIONS)
+_WITH, _WITH_A = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
+_OF = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
+_CLASSES = {
+    "subjects": ("thing", _THINGS, 100_000, _WITH_A),
+    "subjects-ood": ("unseen", _THINGS, 150_000, _WITH_A),
+    "occupations": ("occupation", _OCCUPATIONS, 200_000, _OF),
+    "colors": ("frame", AROUND["frame"], 250_000, ("a {} frame", "a picture in a {} frame")),
+    "weather": ("weather", AROUND["weather"], 300_000, _WITH),
+    "flags": ("flag", AROUND["flag"], 350_000, ("the flag of {}", "a picture with the flag of {}")),
+    "letters": ("letter", words.LETTERS, 400_000, ("the letter {}", "a picture with the letter {}")),
+    "food": ("food", AROUND["food"], 450_000, _WITH_A),
+}
+"""Dataset with classes -> the factor that is set, its values, the first seed, and the templates."""
 
 
 class Drawn(Lazy[Any]):
@@ -37,103 +49,77 @@ class Drawn(Lazy[Any]):
         self.scenes = tuple(scenes)
 
 
+def _show(s: Scene, factor: str, value: str) -> Scene:
+    """Return the scene with a value of a factor of `_CLASSES`.
+
+    A thing is an animal or a vehicle, and replaces both. An unseen one has a style that training images don't
+    have. A worker is an adult of random gender and skin tone.
+    """
+    if factor in ("thing", "unseen"):
+        style = s.style if factor == "thing" else words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
+        things = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
+        return replace(s, style=style, **things)
+    if factor == "occupation":
+        rng = np.random.default_rng((s.seed, 3))
+        gender, tone = (values[rng.integers(len(values))] for values in (words.GENDERS, words.SKIN_TONES))
+        return _worker(s, value, gender, tone)
+    return replace(s, **{factor: value})
+
+
+def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
+    """Return the scene with an adult of an occupation, with its props."""
+    person: dict[str, Any] = {"gender": gender, "skin_tone": tone, "age": "adult", "hair": "", "props": True}
+    return replace(s, kind="occupation", subject=occupation, occupation=occupation, **person)
+
+
 def _clip(s: Scene) -> list[Image.Image]:
     """Draw the frames of a clip in which the subject moves sideways."""
     toward = 1 if s.seed % 2 else -1
     return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, FRAMES)]
 
 
-def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
-    text = f"{VERSION} {extra} " + "\n".join(map(repr, scenes))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
     """Yield the balanced world's scenes from number `start` on, or with a seed from its fresh range on."""
-    if seed is None:
-        return map(scene, count(start))
-    require_seed(seed)
-    return map(scene, count(start + FRESH * (FRESH + seed)))
+    if seed is not None:
+        require_seed(seed)
+        start += FRESH * (FRESH + seed)
+    return map(scene, count(start))
 
 
-def _name(name: str, seed: int | None) -> str:
-    return f"world/{name}" if seed is None else f"world/{name} (seed {seed})"
-
-
-@lru_cache(maxsize=1)
-def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int, _Show]]:
-    """Return each set's classes, templates, first seed, and function that makes a scene show class i."""
-    things, occupations = AROUND["animal"] + AROUND["vehicle"], tuple(words.OCCUPATIONS)
-    whole = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
-    beside, near = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
-
-    def thing(s: Scene, i: int) -> Scene:
-        """Return the scene with the animal or vehicle of class i, and without the other of the two.
-
-        Args:
-            s: The scene.
-            i: The class, an index into `things`.
-        """
-        animal, vehicle = (things[i] if things[i] in AROUND[name] else "" for name in ("animal", "vehicle"))
-        return replace(s, animal=animal, vehicle=vehicle)
-
-    def unseen(s: Scene, i: int) -> Scene:
-        """Return the scene as in `thing`, in a style that training images don't have.
-
-        Args:
-            s: The scene; its seed selects the style.
-            i: The class, an index into `things`.
-        """
-        return replace(thing(s, i), style=words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)])
-
-    def worker(s: Scene, i: int) -> Scene:
-        """Return the scene with an adult of occupation i, of random gender and skin tone.
-
-        Args:
-            s: The scene; its seed selects the gender and skin tone.
-            i: The class, an index into `occupations`.
-        """
-        rng = np.random.default_rng((s.seed, 3))
-        gender = words.GENDERS[rng.integers(len(words.GENDERS))]
-        tone = words.SKIN_TONES[rng.integers(len(words.SKIN_TONES))]
-        person: dict[str, Any] = {"occupation": occupations[i], "props": True, "age": "adult", "hair": ""}
-        return replace(s, kind="occupation", subject=occupations[i], gender=gender, skin_tone=tone, **person)
-
-    def around(factor: str) -> _Show:
-        def show(s: Scene, i: int) -> Scene:
-            """Return the scene with the factor's value for class i.
-
-            Args:
-                s: The scene.
-                i: The class, an index into the factor's values.
-            """
-            value: dict[str, Any] = {factor: AROUND[factor][i]}
-            return replace(s, **value)
-
-        return show
-
-    frames = ("a {} frame", "a picture in a {} frame")
-    flag, letter = (tuple(t.format(name) for t in beside) for name in ("the flag of {}", "the letter {}"))
+def _fields(name: str, seed: int | None, scenes: Sequence[Scene], extra: str = "") -> dict[str, Any]:
+    """Return the fields that all sets of scenes have."""
+    text = f"{VERSION} {extra} " + "\n".join(map(repr, scenes))
     return {
-        "subjects": (things, near, 100_000, thing),
-        "subjects-ood": (things, near, 150_000, unseen),
-        "occupations": (occupations, whole, 200_000, worker),
-        "colors": (AROUND["frame"], frames, 250_000, around("frame")),
-        "weather": (AROUND["weather"], beside, 300_000, around("weather")),
-        "flags": (AROUND["flag"], flag, 350_000, around("flag")),
-        "letters": (words.LETTERS, letter, 400_000, around("letter")),
-        "food": (AROUND["food"], near, 450_000, around("food")),
+        "name": f"world/{name}" if seed is None else f"world/{name} (seed {seed})",
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+        "source": SOURCE,
     }
 
 
 def classification_names() -> tuple[str, ...]:
     """Return the names of the synthetic datasets with classes."""
-    return tuple(_classifications())
+    return tuple(_CLASSES)
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all synthetic datasets and galleries."""
-    return (*_classifications(), "clips", "faces", "counterfactuals")
+    return (*_CLASSES, "clips", "faces", "counterfactuals")
+
+
+def open_world(name: str, n: int | None, seed: int | None) -> AnySet:
+    """Make a set by its name. Synthetic people are never reduced, for K depends on their number.
+
+    Args:
+        name: One of `names`.
+        n: The number of images or clips.
+        seed: As for `classification_set`.
+
+    Raises:
+        InputError: If there is no such set.
+    """
+    if name == "clips":
+        return retrieval_set(300 if n is None else n, seed)
+    return bias_set(name, seed) if name in names()[-2:] else classification_set(name, n, seed)
 
 
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
@@ -147,19 +133,16 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
     Raises:
         InputError: If there is no such set.
     """
-    if name not in _classifications():
-        raise InputError(f"The synthetic world has no set {name!r}; it has: {', '.join(_classifications())}.")
-    classes, templates, start, show = _classifications()[name]
+    if name not in _CLASSES:
+        raise InputError(f"There is no synthetic set 'world/{name}'; there are {', '.join(names())}.")
+    factor, classes, start, templates = _CLASSES[name]
     n = max(300, 10 * len(classes)) if n is None else n
-    scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start, seed), n))]
+    labels = np.arange(n, dtype=np.int64) % len(classes)
+    pairs = zip(islice(_scenes(start, seed), n), labels, strict=True)
+    scenes = [_show(s, factor, classes[label]) for s, label in pairs]
+    fields = _fields(name, seed, scenes)
     return ClassificationSet(
-        name=_name(name, seed),
-        images=Drawn(scenes),
-        fingerprint=_fingerprint(scenes),
-        source=SOURCE,
-        labels=np.arange(n, dtype=np.int64) % len(classes),
-        classes=classes,
-        templates=templates,
+        images=Drawn(scenes), labels=labels, classes=classes, templates=templates, **fields
     )
 
 
@@ -176,14 +159,9 @@ def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
             break
         if s.kind:
             scenes.setdefault(full_caption(s), s)
-    chosen = tuple(scenes.values())
-    return RetrievalSet(
-        name=_name("clips", seed),
-        clips=Drawn(chosen, _clip),
-        captions=tuple((full,) for full in scenes),
-        fingerprint=_fingerprint(chosen, "clips"),
-        source=SOURCE,
-    )
+    clips = Drawn(tuple(scenes.values()), _clip)
+    captions = tuple((caption,) for caption in scenes)
+    return RetrievalSet(clips=clips, captions=captions, **_fields("clips", seed, clips.scenes, "clips"))
 
 
 def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
@@ -198,39 +176,33 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
         name: "faces" or "counterfactuals".
         seed: A whole number from 0 on for fresh people; by default those of every published result.
     """
-    faces, occupations = name == "faces", tuple(words.OCCUPATIONS)
-    cells, hairs = list(product(words.GENDERS, words.SKIN_TONES)), words.HAIRS[:-1]
-    source = _scenes(700_000 if faces else 750_000, seed)
-    face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, **dict.fromkeys(AROUND, "")}
-    scenes = []
-    for cell in range(60 if faces else 4 * len(occupations)):
-        shared = None if faces else next(source)
-        for gender, tone in cells:
-            s = replace(shared or next(source), age="adult", gender=gender, skin_tone=tone)
-            if faces:
-                hair = hairs[cell % len(hairs)]
-                s = replace(s, subject=gender, hair=hair, **face)
-            else:
-                occupation = occupations[cell // 4]
-                s = replace(
-                    s, kind="occupation", subject=occupation, occupation=occupation, hair="", props=True
-                )
-            scenes.append(s)
+    cells = list(product(words.GENDERS, words.SKIN_TONES))
+    scenes: list[Scene] = []
+    if name == "faces":
+        face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, "age": "adult"}
+        people = product(range(60), cells)
+        for (row, (gender, tone)), s in zip(people, _scenes(700_000, seed), strict=False):
+            hair = words.HAIRS[row % (len(words.HAIRS) - 1)]
+            person = {"subject": gender, "gender": gender, "skin_tone": tone, "hair": hair}
+            scenes.append(replace(s, **face, **person, **dict.fromkeys(AROUND, "")))
+    else:
+        occupations = [occupation for occupation in _OCCUPATIONS for _ in range(4)]
+        for occupation, s in zip(occupations, _scenes(750_000, seed), strict=False):
+            scenes += [_worker(s, occupation, *cell) for cell in cells]
     groups = {
         "gender": np.array([s.gender for s in scenes]),
         "skin tone": np.array([s.skin_tone for s in scenes]),
     }
+    pools = None if name == "faces" else np.array([s.occupation for s in scenes])
     return BiasSet(
-        name=_name(name, seed),
         images=Drawn(scenes),
-        fingerprint=_fingerprint(scenes),
-        source=SOURCE,
         groups=groups,
-        k=dict.fromkeys(groups, 60 if faces else 10),
-        occupations=occupations,
+        k=dict.fromkeys(groups, 60 if pools is None else 10),
+        occupations=_OCCUPATIONS,
         templates=("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}"),
-        pools=None if faces else np.array([s.occupation for s in scenes]),
-        units=None if faces else np.arange(len(scenes)) // len(cells),
+        pools=pools,
+        units=None if pools is None else np.arange(len(scenes)) // len(cells),
+        **_fields(name, seed, scenes),
     )
 
 
@@ -241,6 +213,6 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
         n: The number of images.
         seed: Seed of the scenes; numbers that differ by 5 give the same.
     """
-    scenes = [scene(i) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
-    known = _fingerprint(scenes, "balanced")
-    return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=known, source=SOURCE)
+    start = 20_000 * (seed % 5)
+    scenes = [scene(number) for number in range(start, start + n)]
+    return ImageSet(images=Drawn(scenes), **_fields("images", None, scenes, "balanced"))

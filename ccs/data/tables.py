@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 
 from ccs.data.files import SPLITS
 from ccs.errors import InputError
@@ -57,12 +57,11 @@ def path_column(rows: Sequence[Row], name: str) -> str:
     Raises:
         InputError: If there is none.
     """
-    columns = list(rows[0]) if rows else []
-    for column in PATHS:
-        if column in columns:
-            return column
-    listed = f"it has {', '.join(columns)}" if rows else "it has no rows"
-    raise InputError(f"{name} needs a column `file`, columns of labels, and commas between; {listed[:200]}.")
+    columns = list(rows[0]) if rows else ["no rows"]
+    if key := next((column for column in PATHS if column in columns), ""):
+        return key
+    listed = ", ".join(columns)[:200]
+    raise InputError(f"{name} needs a column `file`, columns of labels, and commas between; it has {listed}.")
 
 
 def match(
@@ -82,30 +81,27 @@ def match(
     Raises:
         InputError: If two files fit a row equally well, or two rows name the same file.
     """
-    by_name: dict[str, list[tuple[list[str], str]]] = defaultdict(list)
+    by_name: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for file in files:
         parts = _parts(file, key)
-        by_name[parts[0]].append((parts, file))
-    row_of: dict[str, str] = {}
+        by_name[parts[0]][file] = parts
+    row_of: dict[str | None, str] = {}
     matched: list[str | None] = []
     for row in rows:
         parts = _parts(row, key)
-        fitting: dict[int, list[str]] = defaultdict(list)
-        for file_parts, file in by_name[parts[0]]:
-            fitting[_fit(parts, file_parts)].append(file)
-        best = fitting[max(fitting)] if max(fitting, default=0) else []
+        fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
+        longest = max(fits.values(), default=0)
+        best = [file for file, fit in fits.items() if fit == longest > 0]
         if len(best) > 1:
+            listed = " and ".join(map(as_text, best[:2]))
             raise InputError(
-                f"{name} has {as_text(row)[:200]!r}, which fits two files, {as_text(best[0])} and "
-                f"{as_text(best[1])}: write more of its path."
+                f"{name}: {as_text(row)[:200]!r} fits two files, {listed}; write more of its path."
             )
         if best and best[0] in row_of:
-            raise InputError(
-                f"{name} names {as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}; an image "
-                "has one row."
-            )
-        row_of |= dict.fromkeys(best, row)
+            twice = f"{as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}"
+            raise InputError(f"{name} names {twice}; an image has one row.")
         matched.append(best[0] if best else None)
+        row_of[matched[-1]] = row
     return matched
 
 
@@ -118,11 +114,8 @@ def _parts(path: str, key: Callable[[str], str]) -> list[str]:
 
 def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
     """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
-    pairs = zip(parts, file_parts, strict=False)
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = len(os.path.commonprefix([parts, file_parts]))
     if shared == len(parts) == len(file_parts):
         return shared + 1
-    above = {
-        SPLITS.get(part.casefold(), "") for of in (parts, file_parts) for part in of[shared : shared + 1]
-    }
+    above = {SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared}
     return 0 if len(above) == 2 and "" not in above else shared

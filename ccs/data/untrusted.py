@@ -7,19 +7,20 @@ sent.
 
 from __future__ import annotations
 
-import re
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, list_files
-from ccs.data.hub import in_memory, part_of, plain_fields
+from ccs.data.hub import read_part
 from ccs.data.layouts import read_files
-from ccs.data.rows import Rows
+from ccs.data.rows import Rows, of_plain
 from ccs.errors import InputError
 from ccs.files import atomic_write
 
@@ -28,7 +29,7 @@ MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 MOST, MAX_BYTES = 5000, 2**30
 """The most that is read of a set on the Hub: images, and their bytes."""
 PREFIX = "hf://datasets/"
-_ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
+"""The beginning of the address of an untrusted set on the Hub."""
 
 
 def upload_rows(data: bytes, name: str) -> Rows:
@@ -41,47 +42,43 @@ def upload_rows(data: bytes, name: str) -> Rows:
     Raises:
         InputError: If it is neither, or holds more than `MOST_FILES` images, or `MOST_BYTES` once unpacked.
     """
-    fields = sandbox.run(_upload_fields, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
-    return in_memory(name, "the file", fields)
+    fields = sandbox.run(_read_upload, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
+    return of_plain(fields, name, "the file")
 
 
-def _upload_fields(data: bytes) -> dict[str, Any]:
-    rows = read_files(list_files(data, "the file"), DatasetRecord(name="the file", kind="bias"))
+def _read_upload(data: bytes) -> dict[str, Any]:
+    files = list_files(partial(io.BytesIO, data), "the file")
+    rows = read_files(files, DatasetRecord(name="the file", kind="bias"))
     if rows.count > MOST_FILES:
         raise InputError(f"The file holds {rows.count} images; at most {MOST_FILES} are accepted.")
-    return plain_fields(replace(rows, source="The file"), MOST_BYTES)
+    return replace(rows, source="The file").load(MOST_BYTES)
 
 
-# The Hub --------------------------------------------------------------------------------------------------
+def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
+    """Read rows of a set on the Hub that needn't be downloaded whole.
 
-
-def parse_address(text: str) -> tuple[str, str, str]:
-    """Split [hf://datasets/]USER/NAME:SPLIT.
-
-    Returns:
-        The full address, the repository, and the split ("": `train` or all).
-
-    Raises:
-        InputError: If it is no such address.
-    """
-    match = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
-    if match is None or ".." in match[1]:
-        raise InputError(f"{text[:100]!r} is no dataset of the Hub; these are written USER/NAME:SPLIT.")
-    return match[0], match[1], match[2] or ""
-
-
-def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows:
-    """Read part of an untrusted set.
+    These are part of an untrusted set, at most `MOST` rows, the excerpt of a known set, or a part of a large
+    one.
 
     Args:
         record: The set's record.
-        max_rows: The most rows, by default `MOST`, which are never exceeded.
+        max_rows: The most rows; by default all.
+
+    Returns:
+        The rows; None for a set to download.
 
     Raises:
         InputError: If the set can't be reached or read.
     """
-    commit, fields = part_of(record, min(max_rows or MOST, MOST), MAX_BYTES)
-    return in_memory(record.name, f"{record.name} at {commit[:12]}", fields)
+    if record.name.startswith(PREFIX):
+        commit, fields = read_part(record, min(max_rows or MOST, MOST), MAX_BYTES)
+        return of_plain(fields, record.name, f"{record.name} at {commit[:12]}")
+    if record.excerpt:
+        return _excerpt_rows(record)
+    if not record.large or max_rows is None or record.names_file:
+        return None
+    commit, fields = read_part(record, max_rows)
+    return of_plain(fields, record.name, f"{record.address} {commit}")
 
 
 # Excerpts -------------------------------------------------------------------------------------------------
@@ -97,7 +94,7 @@ def excerpt_file(record: DatasetRecord) -> Path:
     return Path(constants.HF_HOME) / "clip-ccs" / "excerpts" / f"{record.name}.parquet"
 
 
-def excerpt_rows(record: DatasetRecord) -> Rows:
+def _excerpt_rows(record: DatasetRecord) -> Rows:
     """Read the excerpt's rows, fetched now if they aren't kept. Raises InputError."""
     from pyarrow.parquet import read_schema
 
@@ -122,8 +119,8 @@ def fetch_excerpt(record: DatasetRecord) -> None:
     from pyarrow.parquet import write_table
 
     max_rows = record.excerpt * (2 if record.groups else 1)  # 42 of the rarest group are among 990 rows
-    commit, fields = part_of(replace(record, revision="main"), max_rows, MAX_BYTES, spaced=False)
-    columns, images = fields["columns"], fields["images"]
+    commit, fields = read_part(replace(record, revision="main"), max_rows, MAX_BYTES, spaced=False)
+    columns, images = fields["columns"], fields["read"]
     chosen: Sequence[int] | None = range(record.excerpt)
     if record.groups:
         chosen = balanced_rows(list(zip(columns["race"], columns["gender"], strict=True)), record.excerpt)
@@ -131,11 +128,11 @@ def fetch_excerpt(record: DatasetRecord) -> None:
         raise InputError(f"{record.hub} no longer holds the {record.excerpt} rows of {record.name}.")
     if reason := next((image for row in chosen if isinstance(image := images[row], str)), ""):
         raise InputError(f"{record.name} has a row that is no image: {reason}.")
-    metadata = {"source": f"{record.title}: {record.address} at {commit[:12]}, {record.license}"}
+    source = f"{record.title}: {record.address} at {commit[:12]}, {record.license}"
     cells = {record.image: pa.array([images[row] for row in chosen], pa.binary())}
     cells |= {name: [column[row] for row in chosen] for name, column in columns.items()}
     with atomic_write(excerpt_file(record)) as path:
-        write_table(pa.table(cells).replace_schema_metadata(metadata), path)
+        write_table(pa.table(cells).replace_schema_metadata({"source": source}), path)
 
 
 def balanced_rows(groups: Sequence[tuple[str, ...]], n: int) -> list[int] | None:
