@@ -166,4 +166,4 @@ def read_annotations(data: bytes, name: str) -> list[dict[str, Any]]:
     try:
         return list(map(dict, json.loads(data.decode("utf-8-sig"))))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name!r} is no JSON list of objects with a file and a caption ({error}).") from error
+        raise InputError(f"{name!r} is no JSON list of objects with a file and a caption.") from error

@@ -147,7 +147,7 @@ def list_files(place: Path | Opener, source: str) -> Files:
         source: Its name in messages.
 
     Raises:
-        InputError: If it is no folder, zip, tar, or Parquet file, or an archive names a file twice or outside.
+        InputError: If it is no folder, zip, tar, or Parquet file, or names a file twice or outside of it.
     """
     opener = OnDisk(str(place)) if isinstance(place, Path) else place
     openers: dict[str, Opener] = {}

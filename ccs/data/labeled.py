@@ -79,8 +79,8 @@ def _with_classes(
     _require_recorded(record, rows, len(classes), record.class_count, "classes")
     if len(classes) < 2:
         raise InputError(
-            f"{rows.source!r} has only one class, {', '.join(classes)!r}: accuracy needs two. Give the folder "
-            "that holds one folder of images per class."
+            f"{rows.source!r} has only one class, {', '.join(classes)!r}: accuracy needs two. Give the "
+            "folder that holds one folder of images per class."
         )
     if missing := sorted({name for subset in record.subsets.values() for name in subset} - {*classes}):
         raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
@@ -90,7 +90,7 @@ def _with_classes(
     numbers = [number.get(label, -1) for label in labels]
     unlabeled = {row: "no label" for row, place in enumerate(numbers) if place < 0}
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
-    groups: dict[str, np.ndarray] = {}  # columns that divide the images into a few, as the place of Waterbirds
+    groups: dict[str, np.ndarray] = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
         if all(isinstance(cell, str | int) for cell in rows.columns[name]):
             cells = np.array(rows.strings(name))[at]
@@ -111,7 +111,7 @@ def _with_classes(
 def _read_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
 ) -> tuple[list[str], dict[str, int], list[str], tuple[str, ...]]:
-    """Return each row's label ("": none), the labels' numbers, the classes' names, and notes on merged names."""
+    """Return each row's label ("": none), the labels' numbers, the classes' names, and notes."""
     labels, notes = rows.strings(column), ()
     is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:
@@ -126,7 +126,7 @@ def _read_classes(
         classes = [name for name in classes if spellings.get(name, name) == name]
     number = {name: place for place, name in enumerate(classes)}
     if names and has_numbers:
-        if all(int(name) < len(names) for name in classes):  # numbers of classes, of which some may be missing
+        if all(int(name) < len(names) for name in classes):  # some classes may have no images
             number, classes = {name: int(name) for name in classes}, list(names)
         elif is_bare:
             raise InputError(f"{record.name!r} has class {classes[-1]} but only {len(names)} names.")
@@ -211,7 +211,9 @@ def people(
     return _gallery(arrays, k, fields)
 
 
-def _gallery(groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str, Any], **others: Any) -> BiasSet:
+def _gallery(
+    groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str, Any], **others: Any
+) -> BiasSet:
     labels = {attribute: cells.tolist() for attribute, cells in groups.items()}
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels)
     prompts = {"occupations": paper.occupations(), "templates": paper.templates()}
@@ -263,9 +265,7 @@ def _no_attribute(rows: Rows, name: str, reason: str) -> InputError:
     )
 
 
-def _read_group(
-    rows: Rows, column: str, *, is_chosen: bool
-) -> tuple[list[str], tuple[str, ...], str]:
+def _read_group(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str], tuple[str, ...], str]:
     """Return each row's group, notes on merged groups, and why the column can't group images or "".
 
     More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows.

@@ -122,9 +122,7 @@ def _of_table(files: Files, name: str, table: str, images: Sequence[str]) -> Row
     key = path_column(cells, title)
     columns = {"file" if column == key else column: [row[column] for row in cells] for column in cells[0]}
     others = {path: opener for path, opener in files.openers.items() if path != table}
-    return _of_columns(
-        replace(files, openers=others), name, match(columns["file"], images, title), columns
-    )
+    return _of_columns(replace(files, openers=others), name, match(columns["file"], images, title), columns)
 
 
 def _of_folders(files: Files, name: str) -> Rows:

@@ -136,9 +136,7 @@ def _row_groups(
     chosen, last = [], first
     for number in spread(len(groups), needed) if spaced else range(needed):
         count, size = groups[number].num_rows, groups[number].total_byte_size
-        chosen.append(
-            _Group(opener, number, last, max(1, min(AT_ONCE, BATCH_BYTES * count // max(1, size))))
-        )
+        chosen.append(_Group(opener, number, last, max(1, min(AT_ONCE, BATCH_BYTES * count // max(1, size)))))
         last += count
     return min(last, first + wanted), chosen
 
@@ -250,7 +248,7 @@ class ImageColumn:
         return ImageColumn, (self._groups, self._column)
 
     def __call__(self, row: int) -> bytes:
-        """Read the encoded image of a row. Raises OSError if there is none, even if there is a path to one."""
+        """Read the encoded image of a row. Raises OSError if there is none, even for a path to one."""
         if self._process != os.getpid():  # a forked process shares the position in the file
             self._clear()
         with self._lock:

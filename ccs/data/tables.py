@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from ccs.data.files import SPLITS
 from ccs.errors import InputError
@@ -114,7 +114,8 @@ def _parts(path: str, key: Callable[[str], str]) -> list[str]:
 
 def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
     """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
-    shared = len(os.path.commonprefix([parts, file_parts]))
+    pairs = zip(parts, file_parts, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if shared == len(parts) == len(file_parts):
         return shared + 1
     above = {SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared}
