@@ -39,10 +39,10 @@ MODULES = {
 
 
 def public_names() -> list[str]:
-    """Return `ccs.__all__`."""
+    """Return `ccs.__all__`, functions before classes."""
     import ccs
 
-    return list(ccs.__all__)
+    return sorted(ccs.__all__, key=str.swapcase)
 
 
 def reference() -> dict[str, str]:
@@ -53,7 +53,7 @@ def reference() -> dict[str, str]:
         f"**{title}**: " + ", ".join(f"[{module}]({module}.md)" for module in modules) + "\n\n"
         for title, modules in MODULES.items()
     )
-    intro = "# API reference\n\nThe names in `ccs`, then its public modules.\n\n"
+    intro = "# API reference\n\nFunctions and classes of `ccs`, and its public modules:\n\n"
     return {"reference/index.md": f"{intro}{lists}{names}"} | {
         place: f"# {module}\n\n::: {module}\n    options: {{show_root_heading: false}}\n"
         for module, place in places.items()
