@@ -49,13 +49,14 @@ def main() -> None:
     write = partial(bring_up_to_date, by="python -m ccs_benchmark.document")
     tables = {track: tabled(track) for track in FIRST}
     chart(tables).write_image(ROOT / "docs" / "methods.svg")
-    write(page, "methods", f"{sentence(tables)}\n\n{pages.table(pd.DataFrame(rows(tables)))}")
+    write(page, "methods", f"{sentence(tables)}\n\n{pages.markdown_table(pd.DataFrame(rows(tables)))}")
     details = ROOT / "benchmark" / "RESULTS.md"
-    write(details, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(tables)))}")
+    write(details, "factorial", f"{effects()}\n\n{pages.markdown_table(pd.DataFrame(factorial(tables)))}")
     write(details, "chosen", chosen())
-    write(details, "gate", pages.table(pd.DataFrame(gate())))
+    write(details, "gate", pages.markdown_table(pd.DataFrame(gate())))
     hidden = {track: tabled(track, HIDDEN) for track in FIRST}
-    write(details, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(tables, hidden)))}")
+    differences = pages.markdown_table(pd.DataFrame(compared(tables, hidden)))
+    write(details, "hidden", f"{units(hidden)}\n\n{differences}")
     write(findings, "methods", sentence(tables))
 
 

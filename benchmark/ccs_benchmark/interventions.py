@@ -37,7 +37,7 @@ from ccs.analysis.carriers import (
     head_outputs,
     in_batches,
     learned_mask,
-    max_skew,
+    mean_max_skew,
     replace_outputs,
     resample,
     signed_score_gap,
@@ -110,7 +110,7 @@ INTERVENTIONS: Mapping[str, Intervention] = {
     "direct mean": direct_mean,
 }
 STATISTICS: Mapping[str, Statistic] = {
-    "MaxSkew": max_skew,
+    "MaxSkew": mean_max_skew,
     "score gap": score_gap,
     "signed score gap": signed_score_gap,
     "logit gap": logit_gap,

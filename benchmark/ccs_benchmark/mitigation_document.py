@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def main() -> None:
     """Write the table, its CSV, and the chart; with --run, measure missing cells first."""
     from ccs.batch.pages import count
-    from ccs.batch.pages import table as markdown
+    from ccs.batch.pages import markdown_table as markdown
     from ccs_benchmark import mitigation_scoring as scoring
     from ccs_benchmark.documents import bring_up_to_date
     from ccs_benchmark.mitigations import METHODS

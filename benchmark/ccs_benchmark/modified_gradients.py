@@ -164,4 +164,4 @@ def values(layer: Layer, x: Tensor) -> Tensor:
     if isinstance(layer, Pool):
         attention = layer.attention_weights(scaled(x, 1 / 4))
         return weighted_values(attention, scaled(layer.norm(x), 1 / 2), layer.value())
-    return layer.head_outputs(x)
+    return layer.unprojected_outputs(x)

@@ -49,7 +49,7 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
     return [
         Reached(
-            task.max_skew(units),
+            task.mean_max_skew(units),
             task.score_gap(units),
             cramers_v(units, task.prompts, task.groups),
             float(accuracy.correct(other, task.class_weights, task.labels).mean()),

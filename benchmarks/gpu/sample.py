@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.gpu.lines import Bench
 from ccs import HeadSet
 from ccs.data import BiasSet, Lazy
-from ccs.model.loading.sources import find
+from ccs.model.loading.sources import find_model
 from ccs.model.model import Model
 
 OCCUPATIONS = ("judge", "nurse", "farmer", "pilot", "teacher")
@@ -34,7 +34,7 @@ def model(bench: Bench, name: str, device: str | torch.device = "", kind: torch.
         device: The device. Default: the bench's.
         kind: The type for autocast. Default: None, float32.
     """
-    source = find(f"{name}/random")
+    source = find_model(f"{name}/random")
     tokenizer = None if source.config["text_cfg"].get("hf_tokenizer_name") else open_clip.get_tokenizer(name)
     at = torch.device(device or bench.device)
 
@@ -52,7 +52,7 @@ def untrained(name: str, device: str = "cpu") -> Any:
         name: The architecture.
         device: The device; on `meta` the model has no weights. Default: cpu.
     """
-    source = find(f"{name}/random")
+    source = find_model(f"{name}/random")
     logging.disable(logging.WARNING)  # open_clip's, that no weights were loaded
     try:
         torch.manual_seed(0)

@@ -34,14 +34,14 @@ Embeddings = NDArray[np.float32]
 Statistic = Callable[[Evidence, Embeddings], float]
 
 
-def max_skew(evidence: Evidence, embedded: Embeddings) -> float:
+def mean_max_skew(evidence: Evidence, embedded: Embeddings) -> float:
     """Return the mean MaxSkew over the prompts.
 
     Args:
         evidence: the people and prompts.
         embedded: unit embeddings of the people [n, d].
     """
-    return evidence.task.max_skew(embedded)
+    return evidence.task.mean_max_skew(embedded)
 
 
 def signed_score_gap(evidence: Evidence, embedded: Embeddings) -> float:
@@ -71,7 +71,7 @@ def drop(evidence: Evidence, changed: Iterable[Embeddings], statistic: Statistic
 
 def total_effect(evidence: Evidence) -> Scores:
     """Return how far MaxSkew falls with each head ablated alone, later layers reacting."""
-    return drop(evidence, evidence.singles, max_skew)
+    return drop(evidence, evidence.singles, mean_max_skew)
 
 
 def activation_patching(evidence: Evidence) -> Scores:

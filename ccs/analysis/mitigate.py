@@ -244,7 +244,7 @@ class Half:
         self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}
 
     @cached_property
-    def names(self) -> NDArray[np.float32]:
+    def group_texts(self) -> NDArray[np.float32]:
         """A text embedding for each group [groups, d]."""
         return name_embeddings(self.evidence).astype(np.float32)
 
@@ -301,8 +301,8 @@ class Half:
             units: its embeddings, from `embed_options`.
         """
         people, controls, task = units["people"], units["controls"], self.mapped_task(fitted)
-        skews = [replace(task, groups=groups).max_skew(people) for groups in self.other_groups.values()]
-        right = accuracy.correct(people, fitted.on_texts(self.names), task.codes)
+        skews = [replace(task, groups=groups).mean_max_skew(people) for groups in self.other_groups.values()]
+        right = accuracy.correct(people, fitted.on_texts(self.group_texts), task.codes)
         return {
             "other_skew": float(np.mean(skews)) if skews else math.nan,
             "moved": float(1 - (controls * self.before["controls"]).sum(axis=1).mean()),

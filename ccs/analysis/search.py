@@ -291,7 +291,7 @@ def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Meas
     return [
         MeasuredSet(
             heads,
-            task.max_skew(units),
+            task.mean_max_skew(units),
             float(zeroshot.correct(others, task.class_weights, task.labels).mean()),
             task.score_gap(units),
         )

@@ -40,7 +40,7 @@ class Task(Ranking):
     class_weights: ArrayLike
     control_groups: NDArray[Any] | None = None
 
-    def max_skew(self, embeddings: ArrayLike) -> float:
+    def mean_max_skew(self, embeddings: ArrayLike) -> float:
         """Return the mean MaxSkew over the prompts for embeddings [people, d]."""
         return bias.means(embeddings, self)["MaxSkew"]
 

@@ -89,14 +89,14 @@ def start(settings: Settings) -> None:
 
     from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     from ccs.app.session import App
-    from ccs.model.loading.sources import AUTO, find, usable_device
+    from ccs.model.loading.sources import AUTO, find_model, usable_device
 
     if os.environ.get("CCS_DEVICE"):
         usable_device(AUTO)
     models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
     for name in models:
         if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded
-            find(name)
+            find_model(name)
     first, why = (models[0], "as chosen") if models else opening_model()
     collection = read_results(settings.results or os.environ.get("CCS_RESULTS") or None)
     print(f"Results: {collection.source}", *collection.notices, f"Opens on {first}: {why}.", sep="\n")

@@ -317,7 +317,7 @@ def answer_in_json(blocks: gr.Blocks) -> None:
     mcp.postprocess_output_data = to_json
 
 
-async def describe(request: Request) -> HTMLResponse:
+async def describe_api(request: Request) -> HTMLResponse:
     """Answer with the page "Use via API", made from the schema that Gradio's clients read."""
     info = request.app.get_blocks().get_api_info()
     root = str(request.base_url)

@@ -78,7 +78,7 @@ def set_model(screen: Screen, model: Name = "") -> None:
     """
     app, state = screen.app, screen.state
     name = app.require_model(model)
-    known = app.heads(name)
+    known = app.heads_of_model(name)
     screen.set_ablation(Intervention.from_heads(state.ablate & known))
     head = state.head if state.head in known else app.best_head(name)
     screen.change(model=name, head=head, text=0, analysis="")

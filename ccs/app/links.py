@@ -62,7 +62,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         notices += [] if session.gallery else [OTHER_GALLERY]
         screen.change(gallery=session.gallery.name if session.gallery else "")
     _check_gallery(screen, notices)
-    known = app.heads(screen.state.model)
+    known = app.heads_of_model(screen.state.model)
     if unknown := screen.state.ablate - known:
         notices.append(
             f"The link's heads {HeadSet(unknown)} aren't in {screen.state.model} and were left out."

@@ -185,7 +185,7 @@ def _strip(screen: Screen) -> Markup:
 
 
 def _column(screen: Screen) -> Markup:
-    state, records, heads = screen.state, screen.records, screen.heads
+    state, records, heads = screen.state, screen.records, screen.grid_heads
     sets = dict[str, str]()
     for name, ablated in records.presets.items():
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
@@ -223,7 +223,7 @@ def _column(screen: Screen) -> Markup:
 def _table(screen: Screen) -> Figure:
     """Return the grid as a table, which its button saves."""
     rows = []
-    for record in map(screen.records.head, screen.heads):
+    for record in map(screen.records.head, screen.grid_heads):
         score = record.score if record.published else record.ccs
         cells = [record.head, record.concept, score, record.k, record.level, record.share, record.variance]
         rows.append([*cells, head_state(screen.state.ablate, record.head)])
@@ -239,7 +239,7 @@ def shade_of(record: HeadRecord) -> int | str:
 
 def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
     """Return the rows of the grid: a layer and its heads, None for one that the model doesn't have."""
-    heads, encoder = screen.heads, screen.state.encoder
+    heads, encoder = screen.grid_heads, screen.state.encoder
     columns = range(max((head.head for head in heads), default=-1) + 1)
     rows = [(layer, [Head(layer, i, encoder) for i in columns]) for layer in heads.layers]
     return [(layer, [screen.records.head(h) if h in heads else None for h in row]) for layer, row in rows]

@@ -69,7 +69,7 @@ class Pages:
         values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": html}
         return HTMLResponse(render("page.html", **values), headers={"cache-control": "no-store"})
 
-    async def change(self, request: Request, route: Route) -> Response:
+    async def apply_form(self, request: Request, route: Route) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed.
 
         If the handler fails, the screen stays as it was, and a notice gives the reason.

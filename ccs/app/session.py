@@ -99,7 +99,7 @@ class App:
         Raises:
             InputError: If the model doesn't have one of them.
         """
-        if unknown := heads - self.heads(model):
+        if unknown := heads - self.heads_of_model(model):
             raise InputError(f"{HeadSet(unknown)} isn't in {model}.")
         return heads
 
@@ -114,7 +114,7 @@ class App:
         records = self.analyses.records(state.analysis) if state.analysis else None
         return records if records and records.model == state.model else self.records(state.model)
 
-    def heads(self, model: str, encoder: str = "") -> HeadSet:
+    def heads_of_model(self, model: str, encoder: str = "") -> HeadSet:
         """Return the heads that can be ablated: those in the results, else the model's.
 
         Args:
@@ -123,14 +123,14 @@ class App:
         """
         scored = HeadSet(self.records(model).heads)
         encoders = (encoder,) if encoder else ENCODERS
-        known = (scored.of_encoder(letter) or self.model_cache.heads(model, letter) for letter in encoders)
+        known = (scored.of_encoder(letter) or self.model_cache.heads_of(model, letter) for letter in encoders)
         return HeadSet(head for heads in known for head in heads)
 
     def best_head(self, model: str) -> Head | None:
         """Return the head to open first: the highest CCS, then the most variance explained."""
         records = self.records(model).heads.values()
         if not records:
-            return next(iter(self.heads(model, IMAGE)), None)
+            return next(iter(self.heads_of_model(model, IMAGE)), None)
 
         def rank(record: HeadRecord) -> tuple[bool, int, float]:
             ccs = -1 if record.ccs is None else record.ccs
@@ -279,7 +279,8 @@ class Screen:
         """
         if source:
             target.append(self.state.ablate)
-            self.change(ablate=Intervention.from_heads(source.pop() & self.app.heads(self.state.model)))
+            known = self.app.heads_of_model(self.state.model)
+            self.change(ablate=Intervention.from_heads(source.pop() & known))
 
     @property
     def records(self) -> ModelRecords:
@@ -287,9 +288,9 @@ class Screen:
         return self.app.shown_records(self.state)
 
     @property
-    def heads(self) -> HeadSet:
+    def grid_heads(self) -> HeadSet:
         """The heads in the grid."""
-        return self.app.heads(self.state.model, self.state.encoder)
+        return self.app.heads_of_model(self.state.model, self.state.encoder)
 
     @property
     def images(self) -> Images:

@@ -113,7 +113,7 @@ def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -
     if len(paths) < len(settings.sheets):
         raise InputError("Two sheets have the same file name, which identifies the person; rename one.")
     answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
-    rows = pd.DataFrame(table(pairs, answers)).astype({"published": "float64"})
+    rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
     write_text(out, rows.to_csv(index=False))
     print(rows.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
     print(f"\nWritten to {out}.")
@@ -216,7 +216,7 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     return answers
 
 
-def table(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, Any]]:
+def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, Any]]:
     """Measure the agreement of people with the panel and with each judge, per model and over all models.
 
     Args:
@@ -241,7 +241,7 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
     judges = {judge: [pair.verdicts.get(judge) for pair in pairs] for judge in names}
     rows: list[dict[str, Any]] = []
 
-    def add(person: str, judge: str, metric: str, estimate: Estimate, n: int) -> None:
+    def add_row(person: str, judge: str, metric: str, estimate: Estimate, n: int) -> None:
         """Add the row of one comparison.
 
         Args:
@@ -262,12 +262,12 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
     for (person, theirs), (judge, verdicts) in product(left.items(), right.items()):
         compared = agreement.compare_with_people(theirs, verdicts)
         for metric in agreement.METRICS:
-            add(person, judge, metric, getattr(compared, metric), compared.n)
+            add_row(person, judge, metric, getattr(compared, metric), compared.n)
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())
             n = sum(sum(verdict is not None for verdict in unit) > 1 for unit in zip(*rated, strict=True))
-            add(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n)
+            add_row(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n)
     return rows
 
 

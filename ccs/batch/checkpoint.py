@@ -105,7 +105,7 @@ def origin(source: str) -> tuple[str | None, str | None]:
     """Return the Hub id and the license of a base model, or None where its card doesn't state them."""
     if source in sources.embedded():
         return None, LICENSE
-    known = sources.find(source)
+    known = sources.find_model(source)
     place = known.place
     repository = known.repository or (place.repository if place else "")
     folder = place.folder if place else None

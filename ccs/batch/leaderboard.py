@@ -19,7 +19,7 @@ import pandas as pd
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResultEntry, eval_result_entries_to_yaml
 from huggingface_hub.utils import yaml_dump  # type: ignore[attr-defined]  # lazily exported
 
-from ccs.batch.pages import TEMPLATES, table
+from ccs.batch.pages import TEMPLATES, markdown_table
 from ccs.files import write_text
 from ccs.results.hub_repository import Repository
 
@@ -170,7 +170,7 @@ def card(repository: str, numbers: pd.DataFrame, audit: AuditJson) -> str:
         template_path=str(TEMPLATES / "leaderboard.md"),
         repository=repository,
         gallery=audit["about"]["gallery"],
-        table=table(numbers.round(3).reset_index()),
+        table=markdown_table(numbers.round(3).reset_index()),
         command=shlex.join([*command, "--publish", repository]),
     )
     return str(dataset_card)

@@ -9,7 +9,7 @@ from typing import Annotated
 import ccs
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import CARRIERS, RANDOM, CarrierTable
-from ccs.batch.pages import change, format_parts, list_skipped, printed
+from ccs.batch.pages import format_effect, format_parts, list_skipped, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.metrics.stats import Effect
@@ -42,7 +42,7 @@ def format_carriers(table: CarrierTable) -> str:
     def changed(metric: str) -> str:
         row = effects[CARRIERS, metric].iloc[0]
         effect = Effect(*(row[end] for end in ("difference", "difference_low", "difference_high", "p_value")))
-        return f"{row['before']:.3f} -> {row['after']:.3f}, {change(effect)}"
+        return f"{row['before']:.3f} -> {row['after']:.3f}, {format_effect(effect)}"
 
     return printed(
         "localize",

@@ -13,7 +13,7 @@ from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, un
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
 from ccs.analysis.search import conclude
 from ccs.batch.checkpoint import Destination
-from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, printed
+from ccs.batch.pages import format_effect, format_parts, in_brackets, list_skipped, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.data import SOURCES
@@ -93,8 +93,8 @@ def format_mitigation(table: MitigationTable, saved: Option | None = None) -> st
         conclusion=best and conclude(best.max_skew_change, best.accuracy_change, table.about["max_loss"]),
         parts=format_parts(table.parts, "method"),
         saved=saved,
-        changed=best and change(best.max_skew_change),
-        lost=best and change(best.accuracy_change, 100, 1),
+        changed=best and format_effect(best.max_skew_change),
+        lost=best and format_effect(best.accuracy_change, 100, 1),
     )
 
 

@@ -133,7 +133,7 @@ def in_brackets(estimate: Estimate, digits: int = 3, sign: str = "") -> str:
     return f"{value} [{low}, {high}]" if np.isfinite(ends[1:]).all() else value
 
 
-def change(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
+def format_effect(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
     """Format an effect: "-3.2 (-4.0 to -1.0, p 0.012)".
 
     Args:
@@ -205,7 +205,7 @@ def _placed(value: Any) -> Any:
     if isinstance(value, list) and not any(isinstance(item, dict) for item in value):
         return "\n".join(f"- {one_line(str(item))}" for item in value)
     if isinstance(value, list | pd.DataFrame):
-        return table(pd.DataFrame(value))
+        return markdown_table(pd.DataFrame(value))
     return one_line(value) if isinstance(value, str) else value
 
 
@@ -214,7 +214,7 @@ def _templates(folder: Path) -> jinja2.Environment:
     return environment(folder).overlay(finalize=_placed)
 
 
-def table(frame: pd.DataFrame) -> str:
+def markdown_table(frame: pd.DataFrame) -> str:
     """Format a frame as a Markdown table with dashes for missing cells.
 
     The first column and columns of words are left-aligned. Cells aren't padded, unlike those of

@@ -9,7 +9,7 @@ from typing import Annotated
 import ccs
 from ccs import results
 from ccs.analysis.search import HeldOut, Limits, SearchTable
-from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, p_text, printed
+from ccs.batch.pages import format_effect, format_parts, in_brackets, list_skipped, p_text, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
@@ -70,8 +70,8 @@ def format_search(table: SearchTable) -> str:
         chance=unseen[0].chance,
         ablated=str(table.heads),
         conclusion=table.conclusion,
-        skew=change(answer.max_skew_change),
-        accuracy=change(answer.accuracy_change, 100, 1),
+        skew=format_effect(answer.max_skew_change),
+        accuracy=format_effect(answer.accuracy_change, 100, 1),
         detectable=minimum_detectable(answer.max_skew_change),
         about=table.about,
         parts=format_parts(table.parts, "heads"),

@@ -171,10 +171,10 @@ class Provider:
         try:
             body = response.to_dict(warnings=False)  # not validated, and the SDK doesn't do it either
             with contextlib.suppress(*_MALFORMED):  # odd counts never discard an answer that was paid for
-                counts = self.count(body["usage"])
+                counts = self.count_tokens(body["usage"])
                 if all(type(count) is int and 0 <= count < 10**9 for count in counts):
                     usage = Usage(*counts)
-            text, refusal, truncated = self.read(body)
+            text, refusal, truncated = self.read_body(body)
         except _MALFORMED:
             cause = "broken reply: not what the protocol promises"
             raise UnansweredError(cause, again=True, usage=usage) from None
@@ -211,13 +211,13 @@ class Provider:
             **{name: value for name, value in sampling.items() if value is not None},
         )
 
-    def count(self, usage: dict[str, Any]) -> tuple[Any, Any]:
+    def count_tokens(self, usage: dict[str, Any]) -> tuple[Any, Any]:
         """Return the input and output tokens that a reply states, unchecked."""
         sent, received = usage["prompt_tokens"], usage["completion_tokens"]
         # Google counts hidden reasoning only in the total.
         return sent, max(received, usage.get("total_tokens", 0) - sent)
 
-    def read(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
+    def read_body(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
         """Return a reply's text, why the model refused (or ""), and whether the reply was cut off."""
         choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
@@ -294,13 +294,13 @@ class AnthropicProvider(Provider):
             output_config=output,
         )
 
-    def count(self, usage: dict[str, Any]) -> tuple[Any, Any]:
-        """See `Provider.count`."""
+    def count_tokens(self, usage: dict[str, Any]) -> tuple[Any, Any]:
+        """See `Provider.count_tokens`."""
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
         return usage["input_tokens"] + sum(usage.get(name) or 0 for name in cached), usage["output_tokens"]
 
-    def read(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
-        """See `Provider.read`."""
+    def read_body(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
+        """See `Provider.read_body`."""
         texts = [str(block.get("text")) for block in body["content"] if block.get("type") == "text"]
         stop = body.get("stop_reason")
         refusal = "the model declined" if stop == "refusal" else ""

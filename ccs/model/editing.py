@@ -230,9 +230,10 @@ def fit_edits(
     people = _open_trunks(side, inputs, first)
     controls = _open_trunks(side, preserve.inputs, first)
     codes = {
-        name: people.codes(groups.get(name, ()), name) for name in {c.attribute for c in erased.values()}
+        name: people.group_numbers(groups.get(name, ()), name)
+        for name in {c.attribute for c in erased.values()}
     }
-    labels = controls.codes(preserve.labels, "class") if len(preserve.inputs) else None
+    labels = controls.group_numbers(preserve.labels, "class") if len(preserve.inputs) else None
     for layer in range(first, max(erased).layer + 1):
         for head in HeadSet(erased).of_layer(layer):
             places = people.places(head.head)
@@ -272,7 +273,7 @@ class _Activations:
             self._outputs = [self.encoder.head_outputs(trunk) for trunk in self.trunks]
         return self._outputs
 
-    def codes(self, names: Any, attribute: str) -> Tensor:
+    def group_numbers(self, names: Any, attribute: str) -> Tensor:
         """Return the group of each input as a number [n], in the order of the batches.
 
         Args:

@@ -272,7 +272,7 @@ class Encoder(Decomposition):
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
         alone = self._readout.first_only and layer == self._n_blocks - 1
         part = self.layers[layer]
-        values = part.head_outputs(x, alone) if computed is None else computed(part, x)
+        values = part.unprojected_outputs(x, alone) if computed is None else computed(part, x)
         values = self.ablate_outputs(values, layer)
         if record is not None:
             pool = layer == self._n_blocks

@@ -23,7 +23,7 @@ from ccs.model.inputs import as_sequence, batch_length
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
-from ccs.model.loading.sources import Source, find, usable_device
+from ccs.model.loading.sources import Source, find_model, usable_device
 from ccs.model.loading.sources import embedded as embedded
 from ccs.model.side import AblationSets, Side, Texts
 from ccs.model.side import Contributions as Contributions
@@ -71,7 +71,7 @@ def load(
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
-    source = find(name)
+    source = find_model(name)
     require_room(source.name, source.attention_bytes)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs import paper
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, markdown_table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least
 from ccs.files import write_text
@@ -142,7 +142,7 @@ def written(held: dict[str, dict[str, Any]]) -> str:
         levels.append(
             {"model": studied.paper_name, "CCS 5": of["high"], "3": of["moderate"], "0 or 1": of["low"]}
         )
-    tables = (table(pd.DataFrame(rows).fillna("–")) for rows in (levels, right, gaps))
+    tables = (markdown_table(pd.DataFrame(rows).fillna("–")) for rows in (levels, right, gaps))
     return "\n\n".join([*tables, purity(held)])
 
 
@@ -174,7 +174,7 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         "factor of the images: over the heads of each base, means over the bases with Student's 95% "
         f"intervals. A head is pure where {PURE:.0%} or more goes with one factor, and is looked for by a "
         "CCS of K; it is mixed from a third on, and looked for by a CCS between low and high."
-        f"\n\n{table(pd.DataFrame(rows))}"
+        f"\n\n{markdown_table(pd.DataFrame(rows))}"
     )
 
 

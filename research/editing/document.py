@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ccs.batch.pages import count, in_brackets, table
+from ccs.batch.pages import count, in_brackets, markdown_table
 from ccs_benchmark.bases import Replicated, across_bases
 from ccs_benchmark.documents import bring_up_to_date
 
@@ -76,11 +76,11 @@ def write_document(cells: pd.DataFrame) -> None:
     sections = [
         f"Means over {_sizes(learned)} that learned a bias in attention layers or in all weights, with 95% t "
         "intervals:",
-        table(pd.DataFrame(rows)),
+        markdown_table(pd.DataFrame(rows)),
         "Differences between them:",
-        table(pd.DataFrame(differences(learned))),
+        markdown_table(pd.DataFrame(differences(learned))),
         "MaxSkew / accuracy on occupations (%) by kind of bias:",
-        table(pd.DataFrame(_by_family(cells, family))),
+        markdown_table(pd.DataFrame(_by_family(cells, family))),
         "Accuracy on occupations lost by an edit of all heads (classes preserved) at equal MaxSkew:",
         *(equal_skew(cells[family == name], name) for name in FAMILIES if (family == name).any()),
         "The same for learned bias, by attribute:",
@@ -140,7 +140,7 @@ def equal_skew(cells: pd.DataFrame, family: str) -> str:
                 "base models": f"{len(reached)} of {len(compared)}",
             }
         )
-    return table(pd.DataFrame(rows))
+    return markdown_table(pd.DataFrame(rows))
 
 
 def _cost_at(target: float, skews: pd.Series, costs: pd.Series) -> float:

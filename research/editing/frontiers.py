@@ -133,8 +133,8 @@ def _measure(
 ) -> dict[str, float]:
     (other,) = set(ATTRIBUTES) - {attribute}
     row = {
-        "max_skew": unseen.max_skew(people),
-        "other_skew": replace(unseen, groups=images.fresh.groups[other]).max_skew(people),
+        "max_skew": unseen.mean_max_skew(people),
+        "other_skew": replace(unseen, groups=images.fresh.groups[other]).mean_max_skew(people),
     }
     for dataset in (images.workers, images.controls):
         weights = accuracy.class_weights(model, dataset.classes, dataset.templates)

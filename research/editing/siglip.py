@@ -22,7 +22,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccs.batch.pages import table
+from ccs.batch.pages import markdown_table
 from ccs.model.model import Model
 from ccs_benchmark import variants
 from ccs_benchmark.documents import bring_up_to_date
@@ -176,9 +176,8 @@ def write_table(cells: pd.DataFrame) -> None:
         }
         for name, title in NAMES.items()
     ]
-    bring_up_to_date(
-        DOCS / "edit-heads.md", "siglip", table(pd.DataFrame(rows)), "python -m research.editing.siglip"
-    )
+    table = markdown_table(pd.DataFrame(rows))
+    bring_up_to_date(DOCS / "edit-heads.md", "siglip", table, "python -m research.editing.siglip")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import pandas as pd
 
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, markdown_table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least, describe
 from ccs.heads import Head
@@ -85,7 +85,7 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
             )
         parts.append(row)
     caption = "By concept, with the number of heads that its texts name: average precision · mIoU."
-    return "\n\n".join([table(pd.DataFrame(whole)), caption, table(pd.DataFrame(parts))])
+    return "\n\n".join([markdown_table(pd.DataFrame(whole)), caption, markdown_table(pd.DataFrame(parts))])
 
 
 main = Command(Settings, _run)

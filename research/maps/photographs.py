@@ -23,7 +23,7 @@ from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
 from ccs.app.services.examples import as_model_input
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, markdown_table
 from ccs.data import Lazy, templates
 from ccs.data.decoding import decode
 from ccs.data.files import OnDisk
@@ -132,4 +132,4 @@ def summary(judged_by_method: Mapping[str, Judged]) -> str:
         rows.append(
             {"map": name} | {key: in_brackets(interval(v[0], v[1:]), 3) for key, v in measures.items()}
         )
-    return table(pd.DataFrame(rows))
+    return markdown_table(pd.DataFrame(rows))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.pages import table
+from ccs.batch.pages import markdown_table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least, describe
 from ccs_benchmark import variants
@@ -124,7 +124,7 @@ def summary(known: dict[str, dict[str, Any]]) -> str:
                 f"{part} {value:.0%} ({truth['put_back'][part]:.0%})" for part, value in largest
             )
         rows.append(row)
-    return table(pd.DataFrame(rows))
+    return markdown_table(pd.DataFrame(rows))
 
 
 main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")

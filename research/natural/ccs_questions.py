@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
 from ccs.analysis.ablation_sets import level_heads, matched
-from ccs.batch.pages import in_brackets, p_text, table
+from ccs.batch.pages import in_brackets, markdown_table, p_text
 from ccs.files import write_text
 from ccs.heads import Head, HeadSet
 from ccs.metrics import stats
@@ -205,7 +205,7 @@ def answers(held: Mapping[str, Any]) -> str:
     for place, (effect, p) in enumerate(zip(beyond, adjusted, strict=True)):
         row, question = rows[place // len(TESTED)], TESTED[place % len(TESTED)]
         row[f"{question} random"] = f"{in_brackets(effect, 3, '+')}, p {p_text(p)}"
-    return "\n\n".join([*sentences, table(pd.DataFrame(rows))])
+    return "\n\n".join([*sentences, markdown_table(pd.DataFrame(rows))])
 
 
 def _answer(effect: stats.Effect, above: str, below: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ccs import results
-from ccs.batch.pages import table
+from ccs.batch.pages import markdown_table
 from ccs.cli.command_line import Command
 from ccs_benchmark.documents import bring_up_to_date
 from research.paper import audit
@@ -44,7 +44,7 @@ def counts() -> str:
         }
         for check in audit.audit()
     ]
-    return table(pd.DataFrame(rows))
+    return markdown_table(pd.DataFrame(rows))
 
 
 def answers(models: Mapping[str, results.Results]) -> str:

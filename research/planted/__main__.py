@@ -123,7 +123,7 @@ def summary(members: Sequence[Planted], folder: Path) -> str:
         members: the models.
         folder: with their files.
     """
-    from ccs.batch.pages import table
+    from ccs.batch.pages import markdown_table
     from ccs_benchmark.planted_models import truth
 
     rows = []
@@ -135,7 +135,7 @@ def summary(members: Sequence[Planted], folder: Path) -> str:
             shares = sorted(known.shares.get(attribute, {}).items(), key=lambda item: -item[1])
             row[f"{attribute}: share put back"] = ", ".join(f"{head} {part:.0%}" for head, part in shares)
         rows.append(row)
-    return table(pd.DataFrame(rows))
+    return markdown_table(pd.DataFrame(rows))
 
 
 def _ship() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, markdown_table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least
 from ccs_benchmark.documents import bring_up_to_date
@@ -140,7 +140,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"A skew that {learner}: the right encoder is named, for every attribute, in "
                 f"**{right.sum()} of {len(right)}** models."
             )
-    return "\n\n".join([" ".join(sentences), table(frame)])
+    return "\n\n".join([" ".join(sentences), markdown_table(frame)])
 
 
 main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ccs.analysis.search import HeldOut
-from ccs.batch.pages import Block, change, filled, in_brackets, interval
+from ccs.batch.pages import Block, filled, format_effect, in_brackets, interval
 from ccs.results import Results
 from ccs.results.searches import Search, beside
 from research.paper.questions import (
@@ -73,7 +73,7 @@ def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[o
     for name, results in results_by_model.items():
         aligned = truth.alignment(truth.shares_of(results, attribute), attribute)
         if aligned is not None:
-            rankings.append((name, change(aligned.effect, digits=2), aligned.counted))
+            rankings.append((name, format_effect(aligned.effect, digits=2), aligned.counted))
     return attribute, means, chance[0] if chance else "–", rankings
 
 
@@ -133,4 +133,5 @@ def outcome(search: Search) -> str:
 
 
 def _changes(result: HeldOut) -> str:
-    return f"{change(result.max_skew_change)}, accuracy {change(result.accuracy_change, 100, 1)} points"
+    accuracy = format_effect(result.accuracy_change, 100, 1)
+    return f"{format_effect(result.max_skew_change)}, accuracy {accuracy} points"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, markdown_table
 from ccs.data import BiasSet, synthetic
 from ccs.files import write_text
 from ccs.metrics import preference
@@ -38,7 +38,7 @@ def main() -> int:
         model = variants.load(name)
         units = model.embed_images(trunk)
         rows += [{"model": name, **row(model, units, gallery, attribute)} for attribute in gallery.groups]
-    write_text(FILE, HEAD + table(pd.DataFrame(rows)) + "\n")
+    write_text(FILE, HEAD + markdown_table(pd.DataFrame(rows)) + "\n")
     print(FILE)
     return 0
 

@@ -252,7 +252,7 @@ def test_cancel_stops_the_work(visit, monkeypatch):
 
 def test_visitors_at_once_get_their_own_answers(served_app):
     app, url = served_app
-    order = list(app.heads("organism", IMAGE))
+    order = list(app.heads_of_model("organism", IMAGE))
 
     def visitor(number):
         heads = str(HeadSet(order[number : number + 2]))

@@ -17,7 +17,7 @@ from ccs.app.services.model_cache import live_models
 from ccs.app.session import App
 from ccs.files import endpoint
 from ccs.heads import Head
-from ccs.model.loading.sources import find, known_encoder
+from ccs.model.loading.sources import find_model, known_encoder
 from tests.support import app_sample
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, started
@@ -65,7 +65,7 @@ def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_befo
 
     homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in live_models()}
     assert all(homes.values())
-    assert all(len(known_encoder(find(name)).heads) >= 48 for name in homes)
+    assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in homes)
     assert homes[entry.PHOTOGRAPHIC].rstrip("/") == entry.WEIGHTS[0]
     front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]

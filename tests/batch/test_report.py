@@ -46,11 +46,11 @@ def test_the_papers_numbers_are_compared_with_measured_ones(measured):
 
 
 def test_text_of_untrusted_results_is_one_line_of_one_cell_without_markup():
-    grid = pages.table(pd.DataFrame({"a|b": ["x"], "n": ["1|2"]}))
+    grid = pages.markdown_table(pd.DataFrame({"a|b": ["x"], "n": ["1|2"]}))
     assert grid.splitlines() == [r"| a\|b | n |", "| :--- | ---: |", r"| x | 1\|2 |"]
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png> ![y](//a.b) < 3"
     safe = r"x # Not measured &lt;img src=//a.b/c.png> ![y]\(//a.b) < 3"
-    assert pages.table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"
+    assert pages.markdown_table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"
     text = report.build(results.Collection({}, evil, [evil]))
     assert text.count(safe) == 2
     assert not any(line.startswith("# Not") for line in text.splitlines())

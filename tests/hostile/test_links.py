@@ -40,7 +40,7 @@ def test_a_bad_link_opens_a_screen(app, kind):
     for names in (*([name] for name in NAMES), NAMES):
         screen = opened(app, dict.fromkeys(names, VALUES[kind]))
         assert screen.state.model in app.models
-        assert screen.state.ablate <= app.heads(screen.state.model)
+        assert screen.state.ablate <= app.heads_of_model(screen.state.model)
         assert screen.state.encoder == "L"
         assert all(len(notice) < 400 and "Traceback" not in notice for notice in screen.session.notices)
         assert len(screen.state.query()) < 60_000

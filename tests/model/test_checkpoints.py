@@ -17,7 +17,7 @@ from ccs import HeadSet, InputError
 from ccs.metrics.accuracy import class_weights
 from ccs.model.export import export
 from ccs.model.loading.fetching import Place
-from ccs.model.loading.sources import find, known_encoder
+from ccs.model.loading.sources import find_model, known_encoder
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
 from tests.support import shrunk
@@ -124,7 +124,7 @@ def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
     assert ours.logit_bias == pytest.approx(-3.0)
     direct, remainder = ours.contributions(pictures(2))
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, ours.embed_images(pictures(2)), atol=TOLERANCE)
-    assert ours.heads == known_encoder(find(str(tmp_path))).heads
+    assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "base_model.model.", "visual.lora_A."])

@@ -143,7 +143,7 @@ def test_several_people(collection):
     chosen = annotate.sample(pairs, 40)
     ann = {pair.key: panel_says(pair) == "yes" for pair in chosen}
     bob = {key: yes if i % 4 else (None if i % 8 else not yes) for i, (key, yes) in enumerate(ann.items())}
-    rows = pd.DataFrame(annotate.table(pairs, {"ann": ann, "bob": bob}))
+    rows = pd.DataFrame(annotate.agreement_rows(pairs, {"ann": ann, "bob": bob}))
     whole = rows[rows.model == "all"].set_index(["people", "judges", "metric"])
     assert whole.loc[("ann", "panel", "cohen_kappa"), "value"] == 1
     assert whole.loc[("bob", "panel", "same"), "n"] == 35

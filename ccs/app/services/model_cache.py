@@ -23,7 +23,7 @@ from ccs.app.jobs import Tell, keep_quiet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.footprint import footprint, require_room
-from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find, is_public, known_encoder
+from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -105,7 +105,7 @@ class ModelCache:
         """Return why the model wasn't available when last tried, "" if it was or wasn't tried."""
         return str(self._failed.get(name, ""))
 
-    def heads(self, name: str, encoder: str = IMAGE) -> HeadSet:
+    def heads_of(self, name: str, encoder: str = IMAGE) -> HeadSet:
         """Return an encoder's heads that can be ablated, as far as known without loading the model.
 
         Args:
@@ -117,7 +117,7 @@ class ModelCache:
         """
         if (name, encoder) not in self._heads:
             try:
-                source = find(self.place(name))
+                source = find_model(self.place(name))
                 config = source.config["text_cfg"]
                 if encoder == IMAGE:
                     heads = known_encoder(source).heads

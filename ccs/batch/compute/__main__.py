@@ -56,7 +56,7 @@ def compute(settings: Settings, processes: Processes) -> int:
 
     def require_models_and_judges() -> None:
         for of_model in by_model:
-            sources.find(of_model.clip)
+            sources.find_model(of_model.clip)
             judge.Judging(of_model, judge.known_pool(of_model)).require_keys()
 
     processes.once(require_models_and_judges)

@@ -84,7 +84,7 @@ class _Model:
 def _model(settings: Settings) -> _Model:
     if settings.clip.startswith(HUB):
         raise InputError(f"{settings.clip}: its configuration is on the Hub, and --dry-run fetches nothing.")
-    source = sources.find(settings.clip)
+    source = sources.find_model(settings.clip)
     weights: float = 4 * source.values
     if source.place is not None or source.tag == UNTRAINED:
         weights = 0

@@ -114,7 +114,7 @@ class Embedder:
         inputs: dict[str, Any] = {"weights": self.model.weights_hash, "images": images.fingerprint}
         inputs |= {"heads": str(self.model.heads), "count": len(images.images)}
 
-        def add(parts: Parts, batch: Batch) -> Parts:
+        def add_statistics(parts: Parts, batch: Batch) -> Parts:
             """Add the sums of a batch to those of its shard.
 
             Args:
@@ -124,7 +124,9 @@ class Embedder:
             sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
             return [functools.reduce(operator.add, parts + sums)]
 
-        return self._over_images("statistics", images, inputs, add, lambda parts: dict(parts[0].sums()))
+        return self._over_images(
+            "statistics", images, inputs, add_statistics, lambda parts: dict(parts[0].sums())
+        )
 
     def read_statistics(self, stage: Stage) -> Moments:
         """Return the statistics of all shards, added up in their order."""
@@ -149,7 +151,7 @@ class Embedder:
             scaled = self.model.openai_scaled(pixels) if as_published else pixels
             return self.model.embed_images(scaled, list(head_sets), len(pixels))
 
-        def add(parts: Parts, batch: Batch) -> Parts:
+        def add_embeddings(parts: Parts, batch: Batch) -> Parts:
             """Add the embeddings of a batch to those of its shard.
 
             Args:
@@ -165,7 +167,7 @@ class Embedder:
         name = f"{'published' if as_published else 'embed'}/{data.name}"
         inputs = self.inputs_of(data, head_sets)
         return self._over_images(
-            name, data, inputs, add, lambda parts: {"embeddings": np.concatenate(parts, axis=1)}
+            name, data, inputs, add_embeddings, lambda parts: {"embeddings": np.concatenate(parts, axis=1)}
         )
 
     def inputs_of(self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet]) -> dict[str, Any]:

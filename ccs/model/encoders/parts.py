@@ -44,7 +44,7 @@ class Attention:
     rotate: Map | None = None
     bias: Callable[[int], Tensor] | None = None
 
-    def head_outputs(self, x: Tensor, first: bool) -> Tensor:
+    def unprojected_outputs(self, x: Tensor, first: bool) -> Tensor:
         """Compute the heads' outputs before the output projection.
 
         Args:
@@ -58,11 +58,11 @@ class Attention:
         return sums if self.inner is None else layer_norm(sums, self.inner)
 
     def sums(self, x: Tensor, first: bool) -> Tensor:
-        """Compute `head_outputs` before the norm on them: attention's weighted sums of values.
+        """Compute `unprojected_outputs` before the norm on them: attention's weighted sums of values.
 
         Args:
-            x: As in `head_outputs`.
-            first: As in `head_outputs`.
+            x: As in `unprojected_outputs`.
+            first: As in `unprojected_outputs`.
         """
         if first:
             return weighted_values(self.attention_weights(x, first), x, self._apart()[2])
@@ -194,7 +194,7 @@ class Block:
         """Dimension of a head's output."""
         return self.heads.head_dim
 
-    def head_outputs(self, x: Tensor, first: bool = False) -> Tensor:
+    def unprojected_outputs(self, x: Tensor, first: bool = False) -> Tensor:
         """Compute the heads' outputs before the output projection.
 
         Args:
@@ -204,7 +204,7 @@ class Block:
         Returns:
             [n, T, H d], or [n, 1, H d] if `first`.
         """
-        return self.heads.head_outputs(self.norm(x), first)
+        return self.heads.unprojected_outputs(self.norm(x), first)
 
     def attention_weights(self, x: Tensor, first: bool) -> Tensor:
         """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
@@ -316,7 +316,7 @@ class Pool:
     value: Callable[[], Affine]
     projection: Module
 
-    def head_outputs(self, x: Tensor, first: bool = False) -> Tensor:
+    def unprojected_outputs(self, x: Tensor, first: bool = False) -> Tensor:
         """Compute the heads' outputs [n, 1, H d] before the output projection.
 
         Args:

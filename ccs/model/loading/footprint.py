@@ -43,7 +43,7 @@ def footprint(name: str) -> Footprint:
     Raises:
         InputError: If there is no such model, or the heads of its encoder are unknown.
     """
-    source = sources.find(name)
+    source = sources.find_model(name)
     folder = _cached(source.repository) if source.place is None or source.repository else source.place.folder
     held = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()} if folder else {}
     size = _size(source, held)

@@ -104,7 +104,7 @@ def is_public(name: str) -> bool:
     return name in embedded() or _registered(name) is not None
 
 
-def find(name: str) -> Source:
+def find_model(name: str) -> Source:
     """Find a model by name.
 
     Args:
