@@ -57,7 +57,7 @@ class Pages:
         server.get("/tables/{name}")(self.tables)
         server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
         for path, route in ROUTES.items():
-            server.add_route(f"/{path}", partial(self.change, route=route), ["POST"])
+            server.add_route(f"/{path}", partial(self.apply_form, route=route), ["POST"])
 
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
