@@ -14,7 +14,6 @@ import pickle
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -33,8 +32,9 @@ PATIENCE = 6.0
 """Seconds on the clock for each of processor time, which other processes need too."""
 
 _SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
-_START = "from ccs.sandbox import serve; serve()"
 _HOME = Path(__file__).resolve().parents[1]
+_OWN = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+"""Variables that keep a worker from taking memory before it needs it."""
 
 
 def run(
@@ -64,26 +64,22 @@ def run(
         InputError: If it raises, or exceeds a limit.
     """
     with _pool.free:
-        worker = _pool.idle.pop() if _pool.idle else _Worker()
-        kind, answer_value, stays = "broken", None, False
+        worker = _pool.idle.pop() if _pool.idle else _start()
+        stays = False
         try:
-            kind, answer_value, stays = worker.ask(
-                (function, args, seconds, memory, answer), patience * seconds + 5
+            kind, value, stays = _ask(
+                worker, (function, args, seconds, memory, answer), patience * seconds + 5
             )
-        except TimeoutError:
-            kind = "slow"
-        except (OSError, EOFError, pickle.UnpicklingError):
-            kind = "slow" if worker.end() == -signal.SIGXCPU else "broken"
         finally:
             if not stays:
-                worker.end()
-                worker = _Worker()  # ahead, so that the next need not wait for it
+                _end(worker)
+                worker = _start()  # ahead, so that the next need not wait for it
             _pool.idle.append(worker)
     if kind == "value":
-        return answer_value
+        return value
     words = {
-        "input": answer_value,
-        "raised": f"{title} cannot be read: {answer_value}.",
+        "input": value,
+        "raised": f"{title} cannot be read: {value}.",
         "slow": f"{title} cannot be read within {seconds:.0f} seconds.",
         "large": f"{title} cannot be read within {memory >> 20:,} MB of memory.",
         "long": f"{title} holds more than {answer >> 20:,} MB once unpacked.",
@@ -95,7 +91,7 @@ def warm(*modules: str) -> None:
     """Start the workers now, and let each import these modules first."""
     _pool.modules = modules
     while len(_pool.idle) < WORKERS:
-        _pool.idle.append(_Worker())
+        _pool.idle.append(_start())
 
 
 def reason(error: BaseException) -> str:
@@ -113,10 +109,6 @@ def environment() -> dict[str, str]:
     return known | {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONPATH": path}
 
 
-_OWN = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
-"""Variables that keep a worker from taking memory before it needs it."""
-
-
 def end_with_parent(*_: object) -> None:
     """End this process as soon as its parent has ended, even in the middle of work or an import."""
     parent = os.getppid()
@@ -129,34 +121,34 @@ def end_with_parent(*_: object) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+# In a worker ----------------------------------------------------------------------------------------------
+
+
 def serve() -> None:
-    """Run a worker: answer questions from a socket until its other end is closed."""
+    """Run a worker: answer questions from standard input until its other end is closed."""
     end_with_parent()
-    _, line, *modules = sys.argv
     # None marks a module that cannot be imported. Parsers don't need PyTorch, which transformers and datasets
     # import if it is there: a worker then holds 785 MB instead of 165.
     sys.modules["torch"] = None  # type: ignore[assignment]
     os.nice(5)
     _limit(resource.RLIMIT_CORE, 0)
-    for name in modules:
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    for number in (0, 1):  # a parser that prints writes no answer
+        os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    for name in sys.argv[1:]:
         importlib.import_module(name)
-    with socket.socket(fileno=int(line)) as opened, opened.makefile("rwb") as stream:
+    with suppress(EOFError, OSError):
         while True:
-            try:
-                function, args, seconds, memory, max_answer = pickle.load(stream)
-            except (EOFError, OSError):
-                return
-            pickle.dump(_answer(function, args, seconds, memory, max_answer), stream)
-            stream.flush()
+            pickle.dump(_answer(*pickle.load(questions)), answers)
+            answers.flush()
 
 
 def _answer(
-    function: Callable[..., Any], args: Any, seconds: float, memory: int, max_answer: int
+    function: Callable[..., Any], args: Any, seconds: float, memory: int, most: int
 ) -> tuple[str, Any, bool]:
     """Return the kind of the answer, the answer, and whether this worker stays."""
-    data, _ = _memory()
     _limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1)
-    if data:
+    if data := _memory()[0]:
         _limit(resource.RLIMIT_DATA, data + memory)
     counted = _Counter()
     try:
@@ -168,7 +160,7 @@ def _answer(
         kind, value = "large", None
     except BaseException as error:  # the panics of Rust too
         kind, value = "raised", reason(error)[:300]
-    if counted.bytes > max_answer:
+    if counted.bytes > most:
         kind, value = "long", None
     return kind, value, _memory()[1] < KEPT
 
@@ -184,17 +176,18 @@ class _Counter:
 
 def _memory() -> tuple[int, int]:
     """Return this process's bytes of data and of resident memory, zeros if the system doesn't know them."""
-    try:
-        _, held, _, _, _, data, _ = map(int, Path("/proc/self/statm").read_text("ascii").split())
-    except OSError:
-        return 0, 0
-    page = resource.getpagesize()
-    return data * page, held * page
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_text("ascii").split()
+        return int(pages[5]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
+    return 0, 0
 
 
 def _limit(limit: int, value: int) -> None:
     with suppress(ValueError, OSError):  # some systems know a limit and do not let it be set
         resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
+
+
+# Workers --------------------------------------------------------------------------------------------------
 
 
 class _Plain(pickle.Unpickler):
@@ -204,76 +197,60 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"an answer names {module_name}.{global_name}")
 
 
-class _Worker:
-    """A process that answers one question at a time."""
+def _start() -> subprocess.Popen[bytes]:
+    """Start a process that answers one question at a time."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from ccs.sandbox import serve; serve()", *_pool.modules],
+        env=environment() | _OWN,
+        process_group=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
 
-    def __init__(self) -> None:
-        self._line, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), *_pool.modules],
-                pass_fds=[theirs.fileno()],
-                env=environment() | _OWN,
-                process_group=0,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        self._stream = self._line.makefile("rwb")
 
-    def ask(self, question: Any, seconds: float) -> Any:
-        """Send a question to the process and return its answer.
+def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tuple[str, Any, bool]:
+    """Send a question to a worker and return the kind of its answer, the answer, and whether it stays."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    timer, end = threading.Timer(seconds, worker.kill), time.monotonic() + seconds
+    timer.start()
+    try:
+        pickle.dump(question, worker.stdin)
+        worker.stdin.flush()
+        return _Plain(worker.stdout).load()
+    except (OSError, EOFError, pickle.UnpicklingError):
+        is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
+        return "slow" if is_late else "broken", None, False
+    finally:
+        timer.cancel()
 
-        Args:
-            question: The question, which must pickle.
-            seconds: Time limit of the answer.
 
-        Raises:
-            TimeoutError: If there is no answer in time.
-            OSError: If the process ended.
-            EOFError: If the process ended before its answer.
-            pickle.UnpicklingError: If the answer holds anything but plain values.
-        """
-        self._line.settimeout(seconds)
-        pickle.dump(question, self._stream)
-        self._stream.flush()
-        return _Plain(self._stream).load()
-
-    def end(self) -> int:
-        """Kill it if it still runs, and return its exit status."""
-        self._process.kill()
-        self._close()
-        return self._process.wait()
-
-    def abandon(self) -> None:
-        """Forget it in a forked child: it belongs to the parent."""
-        self._process.returncode = 0
-        self._close()
-
-    def _close(self) -> None:
+def _end(worker: subprocess.Popen[bytes]) -> int:
+    """Kill a worker if it still runs, and return its exit status."""
+    worker.kill()
+    for stream in (worker.stdin, worker.stdout):
         with suppress(OSError):
-            self._stream.close()
-        self._line.close()
+            stream.close()  # type: ignore[union-attr]
+    return worker.wait()
 
 
 class _Pool:
-    """The workers of this process."""
+    """The workers of this process that wait for a question."""
+
+    modules: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self.modules: tuple[str, ...] = ()
-        self._clear()
-
-    def leave(self, leave_worker: Callable[[_Worker], object]) -> None:
-        for worker in self.idle:
-            leave_worker(worker)
-        self._clear()
-
-    def _clear(self) -> None:
-        # A new semaphore too: in a forked child nobody will ever give the old one back.
+        self.idle: list[subprocess.Popen[bytes]] = []
         self.free = threading.BoundedSemaphore(WORKERS)
-        self.idle: list[_Worker] = []
+
+    def leave(self) -> None:
+        """Forget the workers in a forked child: they belong to the parent, and so does the semaphore."""
+        for worker in self.idle:
+            worker.returncode = 0
+        _Pool.__init__(self)
 
 
 _pool = _Pool()
-os.register_at_fork(after_in_child=lambda: _pool.leave(_Worker.abandon))
-atexit.register(lambda: _pool.leave(_Worker.end))
+os.register_at_fork(after_in_child=_pool.leave)
+atexit.register(lambda: list(map(_end, _pool.idle)))
