@@ -50,7 +50,7 @@ class Pages:
     def add_to(self, server: gr.Server) -> None:
         """Register the routes. Gradio's own come after them, at its launch."""
         server.api_route("/", methods=["GET", "HEAD"])(self.open)
-        server.get("/api")(api.describe)
+        server.get("/api")(api.describe_api)
         server.add_route("/work", self.watch)
         server.add_route("/cancel", self.watch, ["POST"])
         server.get("/program")(self.program)
