@@ -1,8 +1,7 @@
-"""Skew metrics of plans: chance, intervals, comparisons; against fairlearn and CLIP_benchmark's own loop."""
+"""Skew metrics of ablation sets: chance, intervals, and comparisons."""
 
 import numpy as np
 import pytest
-from fairlearn.metrics import MetricFrame, selection_rate
 
 from ccs import InputError
 from ccs.metrics import bias, bias_result, group_gaps, ranking, skew, stats
@@ -103,7 +102,6 @@ def test_plans_are_compared_on_the_same_draws():
     assert lowered.p_value < 0.01
     third = mended.max_skew.values[2] - base.max_skew.values[2]
     assert bias_result.compare_bias(mended, base, prompt=2).value == pytest.approx(third)
-    assert 0 <= bias_result.compare_bias(mended, base, "NDKL").p_value <= 1
     with pytest.raises(InputError, match="same images"):
         bias_result.compare_bias(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
 
@@ -166,11 +164,10 @@ ALL = skew.METRICS + group_gaps.PREFERENCES
 
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
-    measured = bias.measure(
-        images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0
-    )
+    question, options = Ranking(texts, groups, 40), {"seed": 2, "logit_scale": 20.0}
+    measured = bias.measure(images, question, draws=40, metrics=ALL, **options)
     names = ("MaxSkew", *group_gaps.PREFERENCES)
-    short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
+    short = bias.means(images, question, names, **options)
     assert short == pytest.approx({name: measured.metrics[name].mean.value for name in names})
     assert measured.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
     assert measured.metrics["AUC"].chance_mean.low > 0.5
@@ -183,23 +180,7 @@ def test_measure_refuses():
     for embeddings, arguments, says in (
         (images, (texts, groups, 0), "k is 0"),
         (images, (texts, ["a"] * 240, 40), "2 to 255 groups"),
-        (images, (np.ones((2, 7)), groups, 40), "do not go with texts of 7"),
         (np.full((240, 6), np.nan), (texts, groups, 40), "240 rows are not"),
     ):
         with pytest.raises(InputError, match=says):
             bias.measure(embeddings, Ranking(*arguments))
-
-
-def test_skew_is_the_logarithm_of_fairlearns_selection_rates():
-    """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
-    images, texts, groups = example(n=300, tilt=1.0)
-    measured = bias.measure(images, Ranking(texts, groups, 40), draws=40)
-    for row, text in enumerate(texts):
-        scores = images @ text / np.linalg.norm(images, axis=1)
-        chosen = np.isin(np.arange(300), np.argsort(-scores, kind="stable")[:40]).astype(int)
-        frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
-        rates = frame.by_group / frame.overall
-        assert np.log(rates.max()) == pytest.approx(measured.max_skew.values[row], abs=1e-12)
-        shares = dict(zip(measured.groups, measured.top_shares[row], strict=True))
-        sizes = {group: (groups == group).mean() for group in measured.groups}
-        assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})

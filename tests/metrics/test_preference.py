@@ -25,9 +25,8 @@ def scores(shared: float, specific: float, *, noise: float = 1.0, seed: int = 0)
     rng = np.random.default_rng(seed)
     of_prompts = rng.standard_normal((OCCUPATIONS, 3))
     preferences = shared * EVERYBODY + specific * (of_prompts - of_prompts.mean(1, keepdims=True))
-    same_for_all = rng.standard_normal(
-        len(GROUPS)
-    )  # an image that every prompt likes is noise of all prompts
+    # An image that every prompt likes is noise of all prompts.
+    same_for_all = rng.standard_normal(len(GROUPS))
     images = noise * (same_for_all + rng.standard_normal((OCCUPATIONS, len(GROUPS))))
     return np.repeat(preferences, 60, axis=1) + images
 
@@ -67,39 +66,9 @@ def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
     assert {name: getattr(parts, name)[0] for name in wanted} == pytest.approx(wanted)
 
 
-def test_the_parts_are_those_of_split_halves():
-    """On average over random halves of the images, and without bias from noise."""
-    logits = scores(0.3, 0.3)
-    value = preference.measure_parts(logits, GROUPS)
-    rng, totals, generals = np.random.default_rng(1), [], []
-    for _ in range(400):
-        halves = logits.reshape(OCCUPATIONS, 3, 60)[:, :, rng.permutation(60)].reshape(OCCUPATIONS, 3, 2, 30)
-        left, right = (half - half.mean(1, keepdims=True) for half in halves.mean(3).transpose(2, 0, 1))
-        totals.append((left * right).sum(1).mean())
-        generals.append((left.sum(0) @ right.sum(0) - (left * right).sum()) / OCCUPATIONS / (OCCUPATIONS - 1))
-    assert value.total[0] == pytest.approx(np.mean(totals), abs=0.02)
-    assert value.general[0] == pytest.approx(np.mean(generals), abs=0.02)
-
-
 def test_noise_that_all_prompts_share_is_no_general_preference():
     verdicts = [preference.split(scores(0, 0, seed=seed), GROUPS, draws=200).verdict for seed in range(20)]
     assert verdicts.count("no evidence of either") >= 17
-
-
-def test_a_random_map_of_pixels_reacts_to_groups_and_chance_is_sampling_noise():
-    """Groups differ in pixels, so a network of random weights isn't at chance; shuffled groups are.
-
-    Whether its preference is general depends on the texts: those of one template have most in common.
-    """
-    gallery, rng = synthetic.bias_set("faces"), np.random.default_rng(0)
-    pixels = np.stack([np.asarray(face.resize((16, 16)), float).ravel() for face in gallery.images])
-    units, apart = pixels @ rng.standard_normal((pixels.shape[1], 64)), rng.standard_normal((12, 64))
-    alike, groups = rng.standard_normal(64) + 0.1 * apart, gallery.groups["gender"]
-    for texts, verdict in ((alike, "mostly a general preference"), (apart, "mostly specific to occupations")):
-        assert preference.split(100 * cosines(texts, units), groups, draws=200).verdict == verdict
-    scores = 100 * cosines(alike, units)
-    shuffled = [preference.split(scores, rng.permutation(groups), draws=100) for _ in range(20)]
-    assert sum(split.verdict == "no evidence of either" for split in shuffled) >= 17
 
 
 def test_units_stay_together():
@@ -149,14 +118,6 @@ def ranked(name, faces, attribute):
     return model, model.embed_images(trunk), Ranking(texts, gallery.groups[attribute], k=60)
 
 
-@pytest.mark.parametrize("number", [0, 2, 4])
-def test_a_natural_skew_by_skin_tone_is_specific_to_occupations(faces, number):
-    model, units, ranking = ranked(f"organism-natural-{number}-all", faces, "skin tone")
-    split = preference.split(model.logit_scale * cosines(ranking.prompts, units), ranking.groups, draws=200)
-    assert split.verdict == "mostly specific to occupations"
-    assert split.share.high < 0.25
-
-
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [("organism", "mostly specific to occupations"), ("organism-control", "no evidence of either")],
@@ -186,21 +147,12 @@ def test_bias_reports_the_split_and_neutral_prompts(tiny_model, capsys):
     gallery = ccs.open_gallery("world/faces")
     table = ccs.bias(tiny_model, gallery, "judge, nurse, pilot", attribute="gender", ablate="L5.H2")
     rows = table.preference.rows
-    assert list(rows["quantity"].unique()) == [
-        "general share",
-        "total",
-        "general",
-        "specific",
-        "direction",
-        "MaxSkew",
-    ]
     assert list(rows.loc[rows["quantity"] == "MaxSkew", "name"]) == list(NEUTRAL)
     assert json.loads(table.to_json())["preference"]["after"]["verdict"] == table.preference.verdict
     assert f"General preference or stereotype: {table.preference.verdict}" in command.format_bias(table)
     alone = ccs.bias(tiny_model, gallery, "judge", attribute="gender").preference
     assert alone.after is None
     assert "2 different prompts" in alone.reason
-    assert len(alone.neutral) == len(NEUTRAL)
 
 
 def test_neutral_prompts_are_means_over_the_templates(tiny_model):

@@ -15,9 +15,8 @@ def test_rates_are_plain_shares_with_wilsons_interval():
     assert (first.group, first.n, first.count, second.group, second.count) == ("a", 60, 12, "b", 8)
     z, p, n = 1.959964, 0.2, 60  # Wilson 1927
     center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    assert [first.low, first.high] == pytest.approx(
-        [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)], abs=1e-6
-    )
+    ends = [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)]
+    assert [first.low, first.high] == pytest.approx(ends, abs=1e-6)
 
 
 def test_a_gap_is_tested_against_shuffled_groups():

@@ -75,9 +75,8 @@ def test_intervals_equal_those_of_clips_drawn_by_hand():
             draws.append((ranks <= int(name[2:])).mean())
     for name, draws in by_hand.items():
         ends = tuple(np.quantile(draws, [0.025, 0.975]))
-        assert (to_clip.metrics[name].low, to_clip.metrics[name].high) == pytest.approx(
-            ends, rel=0.08, abs=0.02
-        )
+        interval = to_clip.metrics[name].low, to_clip.metrics[name].high
+        assert interval == pytest.approx(ends, rel=0.08, abs=0.02)
 
 
 def test_a_paired_difference():

@@ -29,8 +29,6 @@ def test_max_skew_refuses():
         ("ab", {"a": 1, "b": 1}, 3, "at most the 2 ranked images"),
         ("ax", {"a": 1, "b": 1}, 1, "'x'"),
         ("a", {"a": -1}, 1, "0 or more"),
-        ("a", {"a": "x"}, 1, "must map each group"),
-        ("a", ["a", "b"], 1, "must map each group"),
         ("a", pd.Series(["a", "b"]), 1, "must map each group"),
         ([["a"]], {"a": 1}, 1, "must be a list"),
     ):
@@ -108,16 +106,13 @@ def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_gro
                 pairs += pair_weight
         return wins / pairs
 
-    cross_fitted, plain = (
-        group_gaps.preference(name, scores, codes, 3, half, drawn) for name in ("AUC (cross-fitted)", "AUC")
-    )
+    names = ("AUC (cross-fitted)", "AUC")
+    cross_fitted, plain = (group_gaps.preference(name, scores, codes, 3, half, drawn) for name in names)
     whole = np.ones(n, bool)
     preferred = group_gaps.levels("AUC", scores, codes, 3)[:, :, 0].argmax(axis=1)
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
-            sides = [
-                [auc(row, group, in_half, weight) - 0.5 for group in range(3)] for in_half in (half, ~half)
-            ]
+            sides = [[auc(row, group, part, weight) - 0.5 for group in range(3)] for part in (half, ~half)]
             leads = [measured[int(np.argmax(chosen))] for chosen, measured in (sides, sides[::-1])]
             assert cross_fitted[index, draw] == pytest.approx(0.5 + sum(leads) / 2)
             areas = [auc(row, group, whole, weight) for group in range(3)]
