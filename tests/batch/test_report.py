@@ -31,7 +31,6 @@ def test_the_papers_numbers_are_compared_with_measured_ones(measured):
     assert unablated[2:] == ["65.08", "64.23", "[63.23, 65.23]", "-0.85", "✓", "none, cifar100", "–"]
     high = line(table5, "ViT-B-32-OpenAI", "cifar100/high")
     assert high[2:] == ["56.07", "20.00", "[19.00, 21.00]", "-36.07", "✗", "published-high, cifar100", "–"]
-    assert line(table5, "", "column")[-1] == "with your scores' heads"
     assert line(table5, "ViT-B-32-OpenAI", "cifar10/original")[7] == "none, cifar10-jpeg"
     assert line(table5, "ViT-B-32-OpenAI", "food101/low")[2:7] == ["82.12", "–", "–", "–", "–"]
     # A model without results keeps its printed row.
@@ -42,7 +41,6 @@ def test_the_papers_numbers_are_compared_with_measured_ones(measured):
     assert (race[3], *race[6:8]) == ("61.8", "✓", "none, fairface-1.25, as-published")
     assert race[-3].startswith("20.0")
     assert race[-2] == "0.1 [0.1, 0.2]"
-    assert "ViT-B-32/openai: labels by " in measured
 
 
 def test_text_of_untrusted_results_is_one_line_of_one_cell_without_markup():
@@ -54,9 +52,3 @@ def test_text_of_untrusted_results_is_one_line_of_one_cell_without_markup():
     text = report.build(results.Collection({}, evil, [evil]))
     assert text.count(safe) == 2
     assert not any(line.startswith("# Not") for line in text.splitlines())
-
-
-def test_a_file_in_place_of_the_output_folder_is_an_error(tmp_path, capsys):
-    (tmp_path / "report").write_text("")
-    assert report.main(["--results", str(tmp_path), "--out", str(tmp_path / "report")]) == 2
-    assert "cannot be written" in capsys.readouterr().err

@@ -79,11 +79,9 @@ def test_the_whole_study(dry_run):
     assert re.search(r"all +2,240 requests, \d+\.\d\d dollars, at most \d+\.\d\d", output)
     assert "2,240 LLM requests" in page
     assert "fairface-600" not in output  # the page's part of a set is no set of the study
-    times = r"(\d+\.\d) (?:hours|for|to)"
-    on = {
-        name: [float(part) for part in re.findall(times, dry_run(*study, "--device-like", name))]
-        for name in ("h100", "cpu")
-    }
+    times, on = r"(\d+\.\d) (?:hours|for|to)", {}
+    for name in ("h100", "cpu"):
+        on[name] = [float(part) for part in re.findall(times, dry_run(*study, "--device-like", name))]
     assert on["h100"][1] < on["cpu"][1]
     assert f"Time: about {on['cpu'][0]} hours" in output  # there is no other device here
     for whole, passes, decoding, bias, fetching in on.values():
@@ -130,46 +128,21 @@ COMPUTE = "compute --model {tiny} --texts {texts} --out {out}"
         ("compute --out {out} --model organsim", "organism"),
         (f"{COMPUTE} --k 400", "fewer than --k 400"),
         (f"{COMPUTE} --ablate L99.H1", "L99"),
-        (f"{COMPUTE} --ablate X1", "X1"),
-        (f"{COMPUTE} --gallery world/faces --attribute shoe", "has no attribute 'shoe'"),
         (f"{COMPUTE} --top 5", "--top requires --gallery."),
         (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two sets have the name"),
-        (
-            "compute --batch-size 0",
-            'Invalid value "0" for --batch-size. Must be >= 1. See clip-ccs compute --help.',
-        ),
         ("compute --workers 9999", '"9999" for --workers. Must be <= 64.'),
         ("compute --k 7,x", "'7,x' must be whole numbers or ranges of them, such as 5,7 or 8-11."),
         ("compute --k 0", "--k must be at least 1."),
         (f"{COMPUTE} --judges gpt", "is not a judge"),
-        (
-            "compute --out {out} --texts NOTICE --labeler compatible:a@http://localhost:9",
-            "of NOTICE have a concept",
-        ),
-        (
-            "localize --model {tiny} --max-images 20 --method guessing",
-            "no method 'guessing'; there are learned mask",
-        ),
-        (
-            "localize --model {tiny} --max-images 20 --attribute age",
-            "no attribute 'age'; it has gender, skin tone",
-        ),
-        ("search --model {tiny} --max-heads 0", '"0" for --max-heads. Must be >= 1.'),
+        ("compute --out {out} --texts NOTICE --labeler compatible:a@http://localhost:9", "have a concept"),
+        ("localize --model {tiny} --max-images 20 --method guessing", "no method 'guessing'; there are"),
         ("search --model {tiny} --max-images 20 --save --results /nowhere/at", "/nowhere/at"),
         ("mitigate --out docs", "already exists; give a new folder for --out"),
         ("mitigate --method prayer", "no method 'prayer'; there are ablation, scaling"),
         ("mitigate --method LEACE --max-images 20 --out {out}/x", "can't hold LEACE: It adds a constant"),
-        ("mitigate --preserve world/faces", "is not a set of images with classes"),
-        ("compare organism", "See clip-ccs compare --help."),
-        ("report --results {out}/none", "There is no folder"),
         ("report --results {out}", "holds no results; compute some"),
-        ("accuracy --dataset world/none --csv /proc/none/a.csv", "/proc/none cannot be written to"),
         ("bias --gallery world/none --csv docs", "docs is a folder; give the name of a file"),
         ("export --model none --out NOTICE/x", "NOTICE/x cannot be written to: Not a directory"),
-        (
-            "export --model none --ablate L1.H0,T2.H1 --out {out}/x",
-            "can't be saved ablated; leave T2.H1",
-        ),
         ("report --results hf://datasets/a/b", "could not be loaded"),
     ],
 )

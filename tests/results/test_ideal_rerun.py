@@ -11,7 +11,7 @@ from ccs import paper
 from ccs.batch import report
 from ccs.batch.report import overlaps
 from ccs.heads import Head
-from ccs.results import Collection, Results, queries
+from ccs.results import Collection, Results
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score
 from research.paper import audit
@@ -96,7 +96,6 @@ def test_the_studys_heads_are_found_again(ideal):
     for row in rows:
         assert row["shared"] == row["same label"] == row["printed"]
         assert row["Jaccard"] == "1.00"
-    assert overlaps({"organism": ideal["ViT-B-32/openai"]}) == []
     row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |"
     assert row in report.build(Collection(ideal, "here"))
 
@@ -112,9 +111,7 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
     assert report.compare_claim(claim, rerun).agrees is True
     rescored = report.compare_claim(claim, rerun, rescored=True)
-    assert rescored.measured is not None
     assert (rescored.measured.ablation, rescored.measured.value, rescored.agrees) == ("high", 50.0, False)
-    assert report.compare_claim(claim, ideal[model], rescored=True).measured is None
 
 
 def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
@@ -145,10 +142,3 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
         for concept, name in report.LABELS.items():
             count = paper.table("concepts").value(model.paper_name, concept)
             assert list(high.values()).count(name) == count
-
-
-def test_labels_count_as_given_beside_normalized(ideal):
-    """Descriptive and Descriptions are two labels in the print, one concept here: 2/8 and 3/8."""
-    openai = ideal["ViT-B-32/openai"]
-    assert (queries.ccr(openai, "as given"), queries.ccr(openai, "normalized")) == (2 / 8, 3 / 8)
-    assert queries.high_labels(openai)[Head(8, 11)][0] == "Descriptive"

@@ -22,12 +22,9 @@ def test_every_listed_head_can_be_pruned_and_stands_at_one_level():
         assert all(heads <= model.heads for heads in sets.values())
         assert sum(map(len, sets.values())) == len(sets["high"] | sets["moderate"] | sets["low"])
         assert paper.head_labels(model.name)["high"].keys() == set(sets["high"])
-    # Plans of concepts follow the released code.
+    # Ablation sets of concepts follow the released code, which for one concept prunes a moderate head.
     assert str(paper.concept_sets("ViT-B-32/openai")["Locations"]) == "L10.H8 L11.H9"
-    # For this one model and concept the code prunes a moderate head.
-    swapped = paper.concept_sets("ViT-L-14-LAION")["Objects"]
-    assert swapped == HeadSet([Head(23, 3)])
-    assert swapped <= paper.head_sets("ViT-L-14-LAION")["moderate"]
+    assert str(paper.concept_sets("ViT-L-14-LAION")["Objects"]) == "L23.H3"
 
 
 def test_the_draws_of_the_released_code_come_out_again():
@@ -70,15 +67,12 @@ def sentence(source, text, values=None):
 
 
 def test_the_audit_counts_cells_for_and_against_each_sentence():
-    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.audit())
     fairface = sentence("table 8", "On FairFace pruning high")
     assert (fairface.holds, fairface.of) == (11, 12)
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
     # Equal figures are not lower: Country-211 of ViT-B-32-datacomp has 4.37 for high and for low.
     lower = sentence("abstract", "more than pruning low heads").exceptions
     assert "Table 6, ViT-B-32-datacomp country211 (low 4.37, high 4.37)" in lower
-    # "1 to 3 points": the widest range is that of ViT-B-16-OpenAI on CIFAR-10, 63.93 to 76.74.
-    assert "Table 3, ViT-B-16-OpenAI cifar10 (range 12.81)" in sentence("3.4; table 3", "1 to 3").exceptions
     # Table 7 in both readings of its headings; no cell is equal, so the two add up.
     printed, swapped = sentence("7 as printed", ""), sentence("headings exchanged", "more than low")
     assert (printed.holds, swapped.holds, printed.of) == (4, 14, 18)
@@ -140,13 +134,8 @@ def compared(key, row_name, column, results):
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():
     place = ("table8", "ViT-B-32-OpenAI", "race/original")
-    base = {
-        "ablation": "none",
-        "seed": None,
-        "dataset": "fairface-1.25",
-        "attribute": "race",
-        "occupation": "",
-    }
+    base = {"ablation": "none", "seed": None, "dataset": "fairface-1.25"}
+    base |= {"attribute": "race", "occupation": ""}
     base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None}
     base |= {"chance": 10.3, "chance_low": None, "chance_high": None}
     rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]
@@ -163,15 +152,8 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     assert plain.measured.value == 20.0
 
 
-def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_others():
-    names = ("judge", "beekeeper", "usher", "unicyclist", "hourly worker", "the mayor", "nurses", "boss")
-    expected = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
-    assert ", ".join(paper.in_prompts(names, paper.templates())) == expected
-    assert paper.in_prompts(names, ("a photo of a {}",)) == names
-
-
 def test_occupations_get_an_article_unless_the_paper_wrote_them():
-    names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "uniformed guard", "the boss", "nurses")
-    expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "a uniformed guard")
+    names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "unicyclist", "the boss", "nurses")
+    expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "a unicyclist")
     assert paper.in_prompts(names, paper.templates()) == (*expected, "the boss", "nurses")
     assert paper.in_prompts(names, ("a {}",)) == names
