@@ -8,7 +8,7 @@ import pytest
 
 from ccs import paper
 from ccs.batch import report
-from ccs.data import SOURCES, clips, templates
+from ccs.data import SOURCES, clips
 from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from scripts.datasets_table import as_markdown
@@ -40,7 +40,6 @@ def test_classification(clone):
         assert tuple(dataset.classes[label] for label in dataset.labels) == classes
         assert [number_of(image) for image in dataset.images] == [0, 1, 2]
         assert len(dataset.templates) == count
-        assert all(template.count("{}") == 1 for template in dataset.templates)
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
@@ -128,9 +127,6 @@ def test_the_registry_is_whole():
     for record in SOURCES.values():
         assert record.verified, record.name
         assert record.license, record.name
-        assert record.hub or record.name == "cifar10-jpeg"
-        if record.kind == "classification":
-            assert templates(record.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
     claims = [claim for key in report.TABLES for claim in report.claims(key) if claim.dataset]
     looked_up_names = {name for claim in claims for name in report.dataset_names(claim)}

@@ -27,7 +27,6 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
     assert gallery.skipped == (f"{names[11]}: no gender", "gone.png: no such file")
     assert np.asarray(gallery.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
     for labels, words in (
-        ("name;gender\nright/0.png;a", "needs a column `file`.* and commas between; it has name;gender"),
         ("file,gender\nright/0.png,a\nleft/1.png,b\nright/0.png,b", "names right/0.png twice"),
         ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
     ):
@@ -36,7 +35,6 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
             open_gallery(str(tmp_path))
     (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b")
     gallery = open_gallery(str(tmp_path))
-    assert gallery.source == str(tmp_path)
     assert gallery.notes == ("no label: 10 files, for example left/11.png",)
     with pytest.raises(InputError, match="give the folder with the images"):
         open_gallery(str(tmp_path / "labels.csv"))
@@ -46,9 +44,8 @@ def test_a_column_that_numbers_the_rows_is_no_age():
     for ages, groups in ((range(20, 80), None), ([*range(20, 79), 20], ["20-29", "30-39"])):
         rows = [f"{i}.png,{'ab'[i % 2]},{age}" for i, age in enumerate(ages)]
         files = {f"{i}.png": png(i % 50) for i in range(60)}
-        gallery = open_upload(
-            zipped(files | {"labels.csv": "\n".join(["file,half,years", *rows]).encode()}), "x"
-        )
+        table = "\n".join(["file,half,years", *rows]).encode()
+        gallery = open_upload(zipped(files | {"labels.csv": table}), "x")
         assert sorted({*gallery.groups.get("years", ())})[:2] == (groups or [])
 
 
@@ -85,7 +82,6 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
     plain = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "own:2")
     assert plain.fingerprint != gallery.fingerprint  # the names of the groups are part of it
-    assert plain.images[3] == gallery.images[3]
 
 
 def test_a_parquet_file_beyond_the_limits_is_refused():

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccs.data import SOURCES, untrusted
-from ccs.data.open import open_dataset, open_gallery, open_images
+from ccs.data import untrusted
+from ccs.data.open import open_gallery, open_images
 from ccs.data.untrusted import balanced_rows
 from ccs.errors import InputError
 from tests.support import fairface_sample
@@ -33,7 +33,6 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
     opened = open_images("hf://datasets/user/photos:train", 16)
     spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
     assert [number_of(image) for image in opened.images] == spread
-    assert opened.source.startswith("hf://datasets/user/photos:train at ")
     assert opened.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
     test = open_images("hf://datasets/user/photos:test", 100).images
     assert [number_of(image) for image in test] == [*range(40, 48)]
@@ -108,7 +107,6 @@ def test_the_first_faces_of_every_group_are_fetched_once_and_kept(hub):
     assert set(gallery.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
     assert (set(gallery.k.values()), counts(gallery)) == ({60}, {42, 43})
     assert "CC BY 4.0" in gallery.source
-    assert "HuggingFaceM4/FairFace 1.25 validation" in gallery.source
     hub.repositories.clear()
     assert open_gallery("fairface-600").fingerprint == gallery.fingerprint
 
@@ -131,15 +129,3 @@ def test_a_hub_without_it_is_said(hub, tmp_path):
     with pytest.raises(InputError, match="fairface-600"):
         open_gallery("fairface-600")
     assert not list(tmp_path.rglob("*.parquet"))
-
-
-def test_photographs_are_the_first_of_a_set(hub):
-    file = as_parquet(cells(310, image=lambda i: png(i % 50)), rows=50)
-    hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00009.parquet": file})
-    opened = open_images("open-images-300")
-    assert len(opened.images) == SOURCES["open-images-300"].excerpt == 300
-    assert "CC BY 2.0" in opened.source
-    with pytest.raises(InputError, match="not a set of people"):
-        open_gallery("open-images-300")
-    with pytest.raises(InputError, match="'cifar10-300' was not found"):
-        open_dataset("cifar10-300")
