@@ -56,6 +56,11 @@ class ClassTable(Result):
         }
         return pd.DataFrame(firsts)
 
+    @property
+    def changed(self) -> int:
+        """The number of images whose most probable class changes."""
+        return int((self.best["before"] != self.best["after"]).sum())
+
     def _chart(self, max_rows: int, image: int = 0) -> Chart:
         members = self.rows[self.rows["image"] == image]
         if members.empty:

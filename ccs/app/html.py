@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,6 +133,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
     environment.filters |= {f.__name__: f for f in (repr, enumerate, count, join_texts, describe_ablation)}
+    environment.filters["quote"] = shlex.quote
     environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "head_state": head_state}
     parts = environment.get_template("parts.html").module
     environment.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}

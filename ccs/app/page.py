@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
+import pandas as pd
 from markupsafe import Markup, escape
 
 from ccs.app.html import count, head_state, render
@@ -23,7 +24,7 @@ from ccs.app.services.model_cache import (
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
-from ccs.app.views.base import SCREEN_SETTINGS, Empty, Figure
+from ccs.app.views.base import Empty, Figure
 from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery, embed_query, head_states
 from ccs.errors import InputError
@@ -89,14 +90,7 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
         screen: The screen.
         complete: False for what can be shown without long work.
     """
-    state, view = screen.state, VIEWS[screen.state.tab]
-    weights = screen.model.weights_hash if screen.has_model else screen.records.weights
-    settings = {"model": state.model, "weights": weights[:16], "gallery": "", "template": ""}
-    before = SCREEN_SETTINGS.set({**settings, "ablated heads": state.ablate})
-    try:
-        return _around(screen, view.render(screen, complete))
-    finally:
-        SCREEN_SETTINGS.reset(before)
+    return _around(screen, VIEWS[screen.state.tab].render(screen, complete))
 
 
 def _failed(screen: Screen, reason: str) -> dict[str, str]:
@@ -207,7 +201,7 @@ def _column(screen: Screen) -> Markup:
         example=parse_example(state.example),
         pages=example_pages(parse_example(state.example)[0]),
         truth=claims.truth(state.model),
-        targets=claims.training_targets(state.model),
+        known=claims.known(state.model),
         losses=LOSSES,
         analyzed=bool(state.analysis) and records is not screen.app.records(state.model),
         datasets=sorted(
@@ -225,9 +219,10 @@ def _table(screen: Screen) -> Figure:
     rows = []
     for record in map(screen.records.head, screen.grid_heads):
         score = record.score if record.published else record.ccs
-        cells = [record.head, record.concept, score, record.k, record.level, record.share, record.variance]
-        rows.append([*cells, head_state(screen.state.ablate, record.head)])
-    return Figure("heads", ["head", "concept", "CCS", "K", "level", "share", "variance", "state"], rows)
+        cells = [str(record.head), record.concept, score, record.k, record.level, record.share]
+        rows.append([*cells, record.variance, head_state(screen.state.ablate, record.head)])
+    columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "state"]
+    return Figure("heads", pd.DataFrame(rows, columns=columns), screen.settings)
 
 
 def shade_of(record: HeadRecord) -> int | str:

@@ -150,6 +150,11 @@ class App:
         """
         return self.cache.get(("example", name, model == PHOTO), lambda: load_example(name, model))
 
+    def images(self, originals: tuple[InputImage, ...]) -> Images:
+        """Return uploaded or example images, for models to embed."""
+        key, pixels = tuple(image.key for image in originals), [image.pixels for image in originals]
+        return Images(key, pixels, self.cache, originals=originals)
+
     def gallery_name(self, state: State) -> str:
         """Return the gallery in force: the link's, else the model's first."""
         return state.gallery or self.galleries.names(state.model)[0]
@@ -295,9 +300,7 @@ class Screen:
     @property
     def images(self) -> Images:
         """The visitor's images, or the example's if there are none."""
-        originals = self.session.uploads or self.app.example(self.state.example).images
-        key, pixels = tuple(image.key for image in originals), [image.pixels for image in originals]
-        return Images(key, pixels, self.app.cache, originals=originals)
+        return self.app.images(self.session.uploads or self.app.example(self.state.example).images)
 
     @property
     def gallery(self) -> str:
@@ -330,3 +333,10 @@ class Screen:
     def has_model(self) -> bool:
         """True if the model is in memory."""
         return self.state.model in self.app.model_cache
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that a figure's numbers hang on; one that uses a gallery or a template adds them."""
+        weights = self.model.weights_hash if self.has_model else self.records.weights
+        settings = {"model": self.state.model, "weights": weights[:16], "gallery": "", "template": ""}
+        return {**settings, "ablated heads": str(self.state.ablate)}

@@ -30,11 +30,6 @@ class Lesson:
     parts: Mapping[str, float]
     values: tuple[str, ...] = ()
 
-    @property
-    def kind(self) -> str:
-        """The number of concepts: "one", "several", or "none"."""
-        return "none" if self.values else "one" if len(self.parts) == 1 else "several"
-
 
 @dataclass(frozen=True)
 class KnownHeads:
@@ -53,7 +48,9 @@ class KnownHeads:
     def taught(self) -> dict[Head, str]:
         """The heads that were trained to encode one concept, with the concept."""
         return {
-            head: next(iter(lesson.parts)) for head, lesson in self.lessons.items() if lesson.kind == "one"
+            head: next(iter(lesson.parts))
+            for head, lesson in self.lessons.items()
+            if len(lesson.parts) == 1 and not lesson.values
         }
 
 

@@ -16,9 +16,11 @@ from ccs.app.html import interval
 from ccs.app.page import regions
 from ccs.app.services.images import extremes
 from ccs.app.session import App
-from ccs.app.views import VIEWS, about, classify, heads, paradox
+from ccs.app.views import VIEWS, classify, heads, paradox
 from ccs.app.views import bias as bias_view
+from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
+from ccs.app.views.query import BiasQuery, embed_query
 from ccs.heads import Head, HeadSet
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.skew import max_skew
@@ -46,7 +48,7 @@ def test_paradox_answers_over_all_datasets(app):
     bias_rows = app.collection.models["organism"].table("bias").query("metric == 'MaxSkew mean'")
     ours = axes.points[axes.points["model"] == "organism"]
     for point in ours.itertuples():
-        seed = pruning["seed"].isna() if point.seed < 0 else pruning["seed"] == point.seed
+        seed = pruning["seed"].isna() if pd.isna(point.seed) else pruning["seed"] == point.seed
         rows = pruning[(pruning["ablation"] == point.ablation) & seed & (pruning["heads"] == point.heads)]
         assert point.accuracy == pytest.approx(rows["difference"].mean())
         rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == point.ablation)]
@@ -61,7 +63,7 @@ def test_paradox_answers_over_all_datasets(app):
 
 
 def test_the_answer_compares_with_random_sets_of_the_same_size():
-    frame = {"model": "m", "ablation": ["high", *["random"] * 40], "seed": [-1, *range(40)]}
+    frame = {"model": "m", "ablation": ["high", *["random"] * 40], "seed": [None, *range(40)]}
     rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 40)]})
     contrast = paradox.contrast(rows, "m")
     assert (contrast.high, contrast.ranked.value, contrast.ranked.rank) == (-0.5, pytest.approx(-0.4), 1)
@@ -114,19 +116,17 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     pools_app = App(app.collection, [gallery])
     pools_app.model_cache = app.model_cache
     query = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
-    measured = bias_view.measure(opened(pools_app, {**query, "row": "1"}))
-    assert (measured.query.most_k, measured.before.pools.sum(axis=1).tolist()) == (10, [20, 20])
-    for row, name in enumerate(measured.query.occupations):
-        ranked = [
-            i
-            for i in np.argsort(-(measured.embedded.images[0] @ measured.embedded.texts[0][row]))
-            if pools[i] == name
-        ]
+    screen = opened(pools_app, {**query, "row": "1"})
+    embedded = embed_query(screen, BiasQuery.from_state(pools_app, screen.state))
+    measured = embedded.measure(screen)
+    assert embedded.query.most_k == 10
+    for row, name in enumerate(embedded.query.occupations):
+        ranked = [i for i in np.argsort(-(embedded.images[0] @ embedded.texts[0][row])) if pools[i] == name]
         ranked_groups = gallery.groups["gender"][ranked].tolist()
-        assert measured.before.max_skew.values[row] == pytest.approx(
+        assert measured.of("MaxSkew").loc[name, "before"] == pytest.approx(
             max_skew(ranked_groups, Counter(ranked_groups), 10)
         )
-    assert {pools[row[2]] for row in bias_view.first_images(pools_app, measured).rows} == {"poet"}
+    assert {*pools[bias_view.first_images(screen, embedded).rows["image"]]} == {"poet"}
 
 
 def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
@@ -141,12 +141,12 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     screen = opened(noted, {**query, "ablate": str(off)})
     page = regions(screen)["main"]
     assert "1 image left out: a.png: empty.</li><li>Two names were merged.</li>" in page
-    changes = bias_view.measure(screen).part_changes
+    changes = bias_view.part_changes(embed_query(screen, BiasQuery.from_state(noted, screen.state)))
     prompts = embed_occupations(model, replace(gallery, occupations=tuple(names)))
     task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
     images = [gallery.images[i] for i in range(40)]
     before, after = model.embed_images(images, [HeadSet(), off])
-    (expected,) = measure_part_changes(before, [after], task, draws=bias_view.DRAWS)
+    (expected,) = measure_part_changes(before, [after], task, draws=query_view.DRAWS)
     for part, words in (("general", "any text"), ("specific", "judge, nurse")):
         ours, theirs = getattr(changes, part), getattr(expected, part)
         assert (ours.value, ours.low, ours.high) == pytest.approx(
@@ -163,9 +163,9 @@ def test_the_program_of_bias_prints_what_is_shown(app):
     source = f"ccs.open_gallery({SMALL!r})"
     assert source in code
     rows = printed(code.replace(source, "small"), small=small_gallery())
-    measured = bias_view.measure(screen)
+    measured = embed_query(screen, BiasQuery.from_state(app, screen.state)).measure(screen)
     page_values = {
-        (row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.metric_figure(measured).rows
+        (row.occupation, row.metric): (row.before, row.after) for row in measured.rows.itertuples()
     }
     for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
         at = rows.index(metric) + 3  # below the names of the columns and of the lines
@@ -202,14 +202,15 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     text = records.head(head).texts[1].text
     firsts = [head_record.texts[0].text for head_record in records.heads.values()]
     written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
-    values = np.array([row[3:] for row in maps_figure.rows])
+    values = maps_figure.rows[["attention", "written"]].to_numpy()
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
     why = classify.explain_answers(screen, model)
-    classes, weights = classify.question(screen)[0], classify.class_matrix(screen)
+    example = classify.shown_example(screen)
+    classes, weights = example.classes, classify.class_matrix(screen, example)
     best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
     for plan, column in ((HeadSet(), -2), (off, -1)):
-        rows = iter(why.rows)
+        rows = iter(why.rows.to_numpy().tolist())
         for i, (first, second) in enumerate(best):
             slow = heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=plan)[i, 0]
             for at, value in np.ndenumerate(slow):
@@ -220,8 +221,8 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
 
 def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
-    figure = Figure("x", ["a", "b"], cells)
-    assert figure.csv() == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+    figure = Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"})
+    assert figure.csv() == "a,b,model\n'=cmd(),,'@m\n'-1,,'@m\n-1.5,,'@m\n\"plain, quoted\",x,'@m\n"
 
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
@@ -233,12 +234,11 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     for tab, name, heads_off, gallery, template, extra_fields in (
         ("heads", "texts-L7.H2", "", "", "", {}),
         ("heads", "where-L7.H2", "L6.H1", "", "", {}),
-        ("heads", "alone-L7.H2", "L7.H2", "", of_classes, {}),
+        ("heads", "classify-L7.H2", "L7.H2", "", of_classes, {}),
         ("classify", "classify", off, "", of_classes, {}),
         ("bias", "groups", off, SMALL, of_people, {**bias_labels, "k": "10"}),
         ("start", "claim", off, "world/faces", of_people, {"attribute": "gender", "occupation": "judge"}),
-        ("start", f"picture-{story.head}", str(story.head), "", of_story, {}),
-        ("about", "judges", "", "", "", {}),
+        ("start", f"classify-{story.head}", str(story.head), "", of_story, {}),
     ):
         screen = opened(app, {**query, "tab": tab, "attribute": "skin tone"})
         VIEWS[tab].prepare(screen)
@@ -267,7 +267,5 @@ def test_the_programs_of_the_tables_print_what_is_shown(app):
     assert {(plan, round(float(change), 5)) for plan, _, change, *_ in rows} >= {
         (point.ablation, round(point.accuracy, 5)) for point in ours.itertuples()
     }
-    rows = printed(VIEWS["about"].program(opened(app, {"tab": "about"})))
-    panel = next(about.judge_figures(app.records("organism"))).rows
-    for row, (name, _, n, yes, unscored, *_) in zip(rows, panel, strict=False):
-        assert row == f"{name} {n} texts, says yes {yes:.1%}, unscored {unscored:.1%}"
+    (row,) = printed(VIEWS["about"].program(opened(app, {"tab": "about"})))
+    assert row == str(dict(app.records("organism").manifest))

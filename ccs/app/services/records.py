@@ -165,10 +165,6 @@ class ModelRecords:
         """Return the heads of a CCS level."""
         return HeadSet(head for head, record in self.heads.items() if record.level == level)
 
-    def judgments(self) -> pd.DataFrame:
-        """Return the judgments of the texts that count at the main K, none without tables."""
-        return pd.DataFrame() if self.results is None else queries.main_judgments(self.results)
-
     @cached_property
     def searches(self) -> tuple[Search, ...]:
         """The stored searches of these weights: those next to the tables, else the bundled ones.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import pandas as pd
 from markupsafe import Markup
 
 from ccs import results
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 Made = TypeVar("Made")
-SCREEN_SETTINGS: ContextVar[Mapping[str, Any]] = ContextVar("SCREEN_SETTINGS", default=MappingProxyType({}))
-"""Model, weights, and ablated heads of the screen that is being rendered: columns of every figure's CSV."""
 _HUB_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
@@ -34,19 +29,17 @@ class Figure:
 
     Attributes:
         name: Name of the template in figures/, which has the heading.
-        columns: Names of the columns.
-        rows: A value per column; everything that the figure shows.
-        values: Further values for the template.
+        rows: Everything that the figure shows.
+        settings: Settings behind the rows, from `Screen.settings`.
         head: The head that it is about, part of its name on the page; "" for none.
-        settings: Settings behind the rows, if they aren't the screen's: ablated heads, gallery, ...
+        values: Further values for the template.
     """
 
     name: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    values: Mapping[str, Any] = field(default_factory=dict)
-    head: str = ""
+    rows: pd.DataFrame
     settings: Mapping[str, Any] = field(default_factory=dict)
+    head: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def __html__(self) -> str:
         return render(f"figures/{self.name}.html", figure=self, **self.values)
@@ -54,17 +47,12 @@ class Figure:
     @property
     def source(self) -> str:
         """The settings as a line, for saved and printed figures."""
-        settings = {**SCREEN_SETTINGS.get(), **self.settings}
-        return " · ".join(f"{name}: {value}" for name, value in settings.items() if str(value))
+        return " · ".join(f"{name}: {value}" for name, value in self.settings.items() if value)
 
     def csv(self) -> str:
-        """Return the rows as CSV, each after the settings that no column holds."""
-        settings = {**SCREEN_SETTINGS.get(), **self.settings}
-        settings = {name: value for name, value in settings.items() if name not in self.columns}
-        rows = [[*settings, *self.columns], *([*settings.values(), *row] for row in self.rows)]
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([map(inert, row) for row in rows])
-        return out.getvalue()
+        """Return the rows as CSV, each with the settings that no column holds."""
+        settings = {name: value for name, value in self.settings.items() if name not in self.rows}
+        return self.rows.assign(**settings).map(inert).to_csv(index=False)
 
 
 @dataclass(frozen=True)

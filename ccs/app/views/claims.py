@@ -1,16 +1,14 @@
-"""What is known of a model's heads: where a bias was planted, what a search found, and training targets."""
+"""What is known of a model's heads: where a bias was planted, and what a search found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ccs.analysis.search import HeldOut
-from ccs.app.html import percent
 from ccs.app.services.galleries import world
 from ccs.app.services.records import ModelRecords
-from ccs.bundled import Lesson, known_heads, planted_truth
-from ccs.heads import Head, HeadSet
+from ccs.bundled import known_heads, planted_truth
+from ccs.heads import HeadSet
 
 truth = planted_truth  # of a model's planted heads; None if nothing is known
 known = known_heads  # what a model's heads were trained to encode; None if nothing is known
@@ -84,36 +82,3 @@ def that_matter(records: ModelRecords) -> HeadSet:
 def first_texts(records: ModelRecords) -> list[str]:
     """Return the first text of every head that has one."""
     return [head.texts[0].text for head in records.heads.values() if head.texts]
-
-
-def training_targets(model: str) -> Mapping[Head, str]:
-    """Return what heads were trained to encode, in words."""
-    heads = known(model)
-    return {head: _describe_target(lesson) for head, lesson in heads.lessons.items()} if heads else {}
-
-
-def _describe_target(lesson: Lesson) -> str:
-    if lesson.kind == "none":
-        return f"unrelated things ({', '.join(lesson.values)})"
-    if lesson.kind == "one":
-        return next(iter(lesson.parts))
-    return ", ".join(f"{concept} ({percent(part, 0)})" for concept, part in lesson.parts.items())
-
-
-def describe_training(model: str, head: Head) -> str:
-    """Return what is known of a head, in a sentence; "" if nothing is.
-
-    Args:
-        model: The model's name.
-        head: The head.
-    """
-    heads, target = known(model), training_targets(model).get(head)
-    if heads is None or head not in heads.shares:
-        return ""
-    shares = heads.shares[head]
-    largest = max(shares, key=lambda concept: shares[concept])
-    concept = heads.taught.get(head, largest)
-    trained = f"was trained to encode {target}" if target else "was left free while the model trained"
-    others = "" if concept == largest else f", {percent(shares[largest], 0)} with {largest}"
-    share = percent(shares[concept], 0)
-    return f"{head} {trained}; {share} of its output’s variance goes with {concept}{others}."

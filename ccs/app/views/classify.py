@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
+from ccs.analysis.classify import ClassTable, label_images
 from ccs.app.html import percent, program, render
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
 from ccs.app.services.images import has_edits
-from ccs.app.services.uploads import InputImage
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views import claims
@@ -23,137 +23,122 @@ from ccs.app.views.base import Figure, View, with_model
 from ccs.app.views.query import shareable
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
-from ccs.metrics import ranking
 from ccs.metrics.accuracy import class_weights
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-LISTED = 5  # classes per image, before and after
-LOW_WEIGHT = 0.25  # of what an ablation costs, for heads whose texts don't all fit one concept
+LISTED = 5  # classes per image
 
 
-class Answers(NamedTuple):
-    """Probabilities [images, classes] before and after ablation, and the embeddings' cosines [images]."""
-
-    classes: tuple[str, ...]
-    before: np.ndarray
-    after: np.ndarray
-    similarity: np.ndarray
-
-    @property
-    def firsts(self) -> list[tuple[str, str]]:
-        """Each image's most probable class, before and after."""
-        pairs = zip(self.before.argmax(axis=1), self.after.argmax(axis=1), strict=True)
-        return [(self.classes[before], self.classes[after]) for before, after in pairs]
-
-    @property
-    def changed(self) -> int:
-        """The number of images whose answer changes."""
-        return sum(before != after for before, after in self.firsts)
-
-
-def question(screen: Screen) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (classes, templates) in force: the visitor's, else those of the example."""
+def shown_example(screen: Screen) -> Example:
+    """Return the images, classes, and templates in force: the visitor's, else those of the example."""
     state = screen.state
     example = screen.app.example(state.example, state.model)
-    return state.classes or example.classes, (state.template,) if state.template else example.templates
+    templates = (state.template,) if state.template else example.templates
+    return Example(screen.images.originals, state.classes or example.classes, templates, ())
 
 
-def template_setting(screen: Screen) -> dict[str, str]:
-    """Return the templates as a figure's setting."""
-    return {"template": " | ".join(question(screen)[1])}
-
-
-def class_matrix(screen: Screen, ablate: HeadSet = NO_HEADS) -> np.ndarray:
-    """Return unit weights of the classes in force with text heads ablated, kept for later.
+def class_matrix(screen: Screen, example: Example, ablate: HeadSet = NO_HEADS) -> np.ndarray:
+    """Return unit weights [classes, d] of an example's classes with text heads ablated, kept for later.
 
     Args:
-        screen: The screen.
+        screen: The screen, with the model.
+        example: The example.
         ablate: Heads to ablate. Only those of the text encoder count.
-
-    Returns:
-        Weights [classes, d].
 
     Raises:
         InputError: If the model isn't available or is still being loaded.
     """
-    model, (classes, templates), heads = screen.model, question(screen), ablate.of_encoder(TEXT)
-    key = ("classes", model.weights_hash, classes, templates, heads)
-    return screen.app.cache.get(key, lambda: class_weights(model, classes, templates, heads))
+    model, prompts, heads = screen.model, (example.classes, example.templates), ablate.of_encoder(TEXT)
+    key = ("classes", model.weights_hash, *prompts, heads)
+    return screen.app.cache.get(key, lambda: class_weights(model, *prompts, heads))
 
 
-def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:
-    """Return the answers to the screen's images.
+def measure_answers(
+    screen: Screen, ablate: HeadSet | None = None, example: Example | None = None
+) -> ClassTable:
+    """Return the answers to images.
 
     Args:
         screen: The screen.
         ablate: Heads to ablate instead of the screen's.
+        example: Images, classes, and templates instead of the screen's.
     """
-    model, sets = screen.model, [HeadSet(), screen.fitted if ablate is None else ablate]
-    embedded = [screen.images.embed(model, heads) for heads in sets]
-    before, after = (
-        model.probabilities(images @ class_matrix(screen, heads).T)
-        for images, heads in zip(embedded, sets, strict=True)
+    model, example = screen.model, example or shown_example(screen)
+    sets = [NO_HEADS, screen.fitted if ablate is None else ablate]
+    embedded = [screen.app.images(example.images).embed(model, heads) for heads in sets]
+    texts = [class_matrix(screen, example, heads) for heads in sets]
+    return label_images(model, example.classes, example.templates, embedded, texts, sets[1])
+
+
+def answers_figure(screen: Screen, ablate: HeadSet, example: Example, head: Head | None = None) -> Figure:
+    """Return the answers to images before and after an ablation.
+
+    Args:
+        screen: The screen, with the model.
+        ablate: Heads to ablate, with fitted edits.
+        example: Images, classes, and templates.
+        head: The only head that is ablated, if the figure is about it.
+    """
+    table = measure_answers(screen, ablate, example)
+    listed = []
+    for _, rows in table.rows.groupby("image"):
+        most = rows[["before", "after"]].max(axis=1).nlargest(LISTED).index
+        listed.append(rows.loc[most, ["class", "before", "after"]].to_numpy().tolist())
+    names = [image.name for image in example.images]
+    settings = {**screen.settings, "template": " | ".join(example.templates)}
+    return Figure(
+        "classify",
+        table.rows.assign(image=np.repeat(names, len(example.classes))),
+        settings | ({"ablated heads": str(head)} if head else {}),
+        str(head or ""),
+        {
+            "answers": list(zip(example.images, table.best.to_numpy().tolist(), listed, strict=True)),
+            "result": table,
+            "example": example,
+            "model": screen.model,
+        },
     )
-    return Answers(question(screen)[0], before, after, (embedded[0] * embedded[1]).sum(axis=1))
 
 
-@dataclass(frozen=True)
-class Story:
-    """The image and the head whose ablation costs its first answer most.
-
-    Attributes:
-        head: The head.
-        image: The image.
-        example: The example that has the image, with classes, templates, and right answers if they are known.
-        before: Probabilities [classes].
-        after: Probabilities [classes] with the head ablated.
-        right: The right answer, "" if it isn't known.
-    """
+class Story(NamedTuple):
+    """The head and the image, rightly classified if that is known, that lose most by the head's ablation."""
 
     head: Head
-    image: InputImage
-    example: Example
-    before: np.ndarray
-    after: np.ndarray
-    right: str
+    example: Example  # of this image alone
 
 
 def find_story(screen: Screen) -> Story:
     """Return the story of the visitor's images and classes, else that of the first images of all examples.
 
-    A head without a high CCS is chosen only if it costs far more.
+    It is about a head with a high CCS if there is one.
     """
-    state, uploads, load = screen.state, screen.session.uploads, screen.app.example
-    if uploads or state.classes:
-        candidates = [Example(screen.images.originals, *question(screen), ())]
+    app, state, model = screen.app, screen.state, screen.model
+    if screen.session.uploads or state.classes:
+        candidates = [shown_example(screen)]
     else:
-        candidates = [load(f"{name}:0", state.model) for name in example_names(state.model)]
+        candidates = [app.example(f"{name}:0", state.model) for name in example_names(state.model)]
+    heads = screen.records.level("high") or model.heads
+
+    def search() -> Story:
+        stories: list[tuple[float, Story]] = []
+        for example in candidates:
+            sets = [NO_HEADS, *(HeadSet([head]) for head in heads)]
+            embedded = [app.images(example.images).embed(model, heads) for heads in sets]
+            texts = class_matrix(screen, example).T
+            shares = np.stack([model.probabilities(units @ texts) for units in embedded])
+            first = shares[0].argmax(axis=1)
+            costs = (shares[:1] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
+            if example.answers:
+                costs = costs - (np.array(example.classes)[first] != np.array(example.answers))
+            best, at = np.unravel_index(costs.argmax(), costs.shape)
+            alone = replace(example, images=(example.images[at],))
+            stories.append((float(costs.max()), Story(list(heads)[best], alone)))
+        return max(stories, key=lambda story: story[0])[1]
+
     images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
-    key = ("story", screen.model.weights_hash, images, state.analysis)
-    return screen.app.cache.get(key, lambda: _search_story(screen, candidates))
-
-
-def _search_story(screen: Screen, candidates: Sequence[Example]) -> Story:
-    model, heads = screen.model, list(screen.model.heads)
-    weights = [1.0 if screen.records.head(head).level == "high" else LOW_WEIGHT for head in heads]
-    stories: list[tuple[float, Story]] = []
-    for example in candidates:
-        classes = class_weights(model, example.classes, example.templates)
-        trunk = model.trunk([image.pixels for image in example.images])
-        sets = model.embed_images(trunk, [HeadSet(), *(HeadSet([head]) for head in heads)])
-        before, *after = (model.probabilities(images @ classes.T) for images in sets)
-        for i, image in enumerate(example.images):
-            first, right = before[i].argmax(), example.answers[i] if example.answers else ""
-            costs = [
-                (before[i, first] - table[i, first]) * w for table, w in zip(after, weights, strict=True)
-            ]
-            best = int(np.argmax(costs))
-            stories.append(
-                (costs[best], Story(heads[best], image, example, before[i], after[best][i], right))
-            )
-    return max(stories, key=lambda story: story[0])[1]
+    return app.cache.get(("story", model.weights_hash, images, state.analysis), search)
 
 
 @post("classify")
@@ -180,38 +165,23 @@ def render_classify(screen: Screen, complete: bool = True) -> Markup:
         screen: The screen.
         complete: False to leave out the parts that need long work.
     """
-    classes, model = question(screen)[0], screen.state.model
+    example = shown_example(screen)
     return render(
         "classify.html",
         state=screen.state,
         records=screen.records,
-        classes=classes,
-        answer=with_model(screen, complete, partial(_answers, screen)),
-        why=with_model(screen, complete, partial(explain_answers, screen)),
+        classes=example.classes,
+        parts=with_model(screen, complete, partial(_parts, screen, example)),
         matter=claims.that_matter(screen.records),
-        unknown=unknown_words(model, classes),
+        unknown=unknown_words(screen.state.model, example.classes),
     )
 
 
-def _answers(screen: Screen, model: Model) -> Figure:
-    answers = measure_answers(screen)
-    rows, listed = [], []
-    for image, *pair in zip(screen.images.originals, answers.before, answers.after, strict=True):
-        table = list(zip(answers.classes, *(shares.tolist() for shares in pair), strict=True))
-        rows += [[image.name, name, round(before, 6), round(after, 6)] for name, before, after in table]
-        best = {int(i) for shares in pair for i in np.argsort(-shares, kind="stable")[:LISTED]}
-        listed.append(sorted((table[i] for i in best), key=lambda row: (-row[2], -row[1])))
-    values = {
-        "answers": list(zip(screen.images.originals, answers.firsts, listed, strict=True)),
-        "changed": answers.changed,
-        "similarity": float(answers.similarity.mean()),
-        "n": len(answers.classes),
-        "templates": question(screen)[1],
-        "model": model,
-        "alike": ranking.alike(answers.classes, class_matrix(screen)),
+def _parts(screen: Screen, example: Example, model: Model) -> dict[str, object]:
+    return {
+        "answer": answers_figure(screen, screen.fitted, example),
+        "why": with_model(screen, True, partial(explain_answers, screen)),
     }
-    columns = ["image", "class", "before", "after"]
-    return Figure("classify", columns, rows, values, settings=template_setting(screen))
 
 
 def explain_answers(screen: Screen, model: Model) -> Figure | None:
@@ -224,11 +194,12 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
     Returns:
         The figure, None with fewer than two classes.
     """
-    classes, ablate, images = question(screen)[0], screen.fitted, screen.images
+    example, ablate, images = shown_example(screen), screen.fitted, screen.images
+    classes = example.classes
     if len(classes) < 2:
         return None
     sets = [HeadSet(), *([ablate] if ablate else [])]
-    weights = np.stack([class_matrix(screen, heads) for heads in sets])
+    weights = np.stack([class_matrix(screen, example, heads) for heads in sets])
     embedded = np.stack([images.embed(model, heads) for heads in sets])
     cosines = embedded @ weights.swapaxes(1, 2)  # [sets, images, classes]
     first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
@@ -247,8 +218,9 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
         overlaid.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]
+    settings = {**screen.settings, "template": " | ".join(example.templates)}
     values = {"images": overlaid, "ablate": ablate, "share": percent(share, 0)}
-    return Figure("why", columns, rows, values, settings=template_setting(screen))
+    return Figure("why", pd.DataFrame(rows, columns=columns), settings, values=values)
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:
@@ -258,7 +230,7 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
         screen: The screen, which has the images, the classes, and the model.
         ablate: Heads to ablate, scale, or edit.
     """
-    (classes, templates), (name, page) = question(screen), parse_example(screen.state.example)
+    shown, (name, page) = shown_example(screen), parse_example(screen.state.example)
     return program("model", model=screen.state.model, ablate=ablate) + program(
         "classify",
         fitted_on=shareable(screen.gallery) if has_edits(ablate) else "",
@@ -266,8 +238,8 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
         example=name,
         first=page * SHOWN,
         last=(page + 1) * SHOWN,
-        classes=classes,
-        templates=templates,
+        classes=shown.classes,
+        templates=shown.templates,
     )
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import shlex
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ccs.analysis.evidence import Subject
 from ccs.analysis.task import Sets
-from ccs.app.html import count, join_texts
 from ccs.app.routes import Name, post
 from ccs.app.services.galleries import world
 from ccs.app.session import Screen
@@ -19,19 +15,13 @@ from ccs.app.views.query import BiasQuery, shareable
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
 
-if TYPE_CHECKING:
-    from ccs.analysis.mitigate import MitigationTable, Option
-
 METHOD_TITLES = {
     "ablation": "Heads off",
     "scaling": "Heads turned down",
     "edit of all heads": "Erased in heads",
     "projection": "Erased",
 }
-TRIED = ("ablation", "scaling")
-"""Methods that the app can show outside this comparison, and that `export` saves by their heads' factors."""
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
-SEED = 0
 
 
 @post("bias/fairer")
@@ -40,21 +30,12 @@ def make_fairer(screen: Screen, budget: Name = "") -> None:
 
     Args:
         screen: The screen that the form changes.
-        budget: The points of accuracy that may be lost, 0 to 100.
+        budget: The points of accuracy that may be lost, one of `LOSSES`.
 
     Raises:
-        InputError: For another number of points, and for fewer than 2 occupations or a K below 2.
+        InputError: For text that isn't a whole number.
     """
-    points = parse_int(budget, "maximum loss of accuracy")
-    query = BiasQuery.from_state(screen.app, screen.state)
-    if points > 100:
-        raise InputError(f"At most 100 points of accuracy can be lost; got {points}.")
-    if len(query.occupations) < 2 or query.k < 2:
-        raise InputError(
-            "Expected at least 2 occupations and a K of 2, since methods are fitted on half of them; "
-            f"got {count(len(query.occupations), 'occupation')} and K = {query.k}."
-        )
-    screen.session.budget = points
+    screen.session.budget = parse_int(budget, "maximum loss of accuracy")
     screen.change(tab="bias")
 
 
@@ -85,50 +66,21 @@ def compare_methods(screen: Screen) -> None:
         sets = Sets(people=query.gallery, controls=images, held_out=True)
         methods = {name: METHODS[name] for name in METHOD_TITLES}
         subject = Subject(model, sets, (people, things))
-        table = mitigate_subject(subject, query.attribute, methods, budget / 100, SEED, tell)
-        session.fairer = (screen.state.model, query.key), _figure(screen, query, table)
+        table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
     except InputError as error:
         session.notify(f"The methods weren't compared: {error}")
-
-
-def _figure(screen: Screen, query: BiasQuery, table: MitigationTable) -> Figure:
-    """Return the comparison, without the people's embeddings and what maps them."""
-    from ccs.analysis.mitigations import Fitted
-
-    before, *options = [
-        replace(option, people=option.people[:0], fitted=Fitted(option.fitted.heads))
-        for option in table.options.values()
-    ]
+        return
+    options = [option for option in table.options.values() if option.name in METHOD_TITLES]
     values = {
+        "model": screen.state.model,
         "query": query,
+        "gallery": shareable(query.gallery.name),
         "about": table.about,
         "best": table.best,
-        "chance": table.rows["chance"].iloc[0],
-        "before": before,
-        "ways": [(METHOD_TITLES[option.name], option, _command(screen, query, option)) for option in options],
-        "tried": TRIED,
-        "others": [name for name in query.gallery.groups if name != query.attribute],
+        "cells": table.rows.set_index(["method", "metric"]),
+        "titles": METHOD_TITLES,
+        "heads": {option.name: option.fitted.heads for option in options},
+        "reasons": {option.name: option.reason for option in options},
     }
-    rows = table.rows.to_numpy().tolist()
-    return Figure("fairer", list(map(str, table.rows)), rows, values, settings=query.settings)
-
-
-def _command(screen: Screen, query: BiasQuery, option: Option) -> str:
-    """Return the command that saves the model with a method, "" if the method isn't worth it."""
-    arguments, tried = {"model": screen.state.model, "out": "fairer"}, option.name in TRIED
-    if option.reason or not (option.fitted.heads if tried else option.max_skew_change.high < 0):
-        return ""
-    if tried:
-        arguments["ablate"] = str(option.fitted.heads)
-    else:
-        arguments |= {
-            "gallery": shareable(query.gallery.name),
-            "attribute": query.attribute,
-            "occupations": join_texts(query.occupations, ", "),
-            "top": str(query.k),
-            "preserve": world(screen.state.model).things,
-            "max-images": str(len(query.gallery.images)),
-            "method": option.name,
-        }
-    parts = [part for key, value in arguments.items() for part in (f"--{key}", value)]
-    return shlex.join(["clip-ccs", "export" if tried else "mitigate", *parts])
+    settings = {**screen.settings, **query.settings, "ablated heads": ""}
+    session.fairer = (screen.state.model, query.key), Figure("fairer", table.rows, settings, values=values)

@@ -60,17 +60,21 @@ def search_heads(screen: Screen, text: Name = "") -> None:
 
 def prepare_heads(screen: Screen) -> None:
     """Embed the images that the heads rank, and search the heads."""
+    pictures = screen.app.galleries.images(world(screen.model.name).pictures, screen.tell)
+    pictures.contributions(screen.model)
+    if screen.state.find:
+        find_table(screen)
+
+
+def find_table(screen: Screen) -> pd.DataFrame:
+    """Return the heads by how strongly they encode the visitor's text."""
     app, model, text = screen.app, screen.model, screen.state.find
-    app.galleries.images(world(model.name).pictures, screen.tell).contributions(model)
-    if text and _search_result(screen) is None:
+
+    def search() -> pd.DataFrame:
         screen.tell(0.5, f"Ranking heads by “{text}”")
-        images = app.galleries.find(world(model.name).pictures)
-        app.cache.get(("find", model.weights_hash, text), lambda: ccs.find_heads(model, text, images).rows)
+        return ccs.find_heads(model, text, app.galleries.find(world(model.name).pictures)).rows
 
-
-def _search_result(screen: Screen) -> pd.DataFrame | None:
-    table: pd.DataFrame | None = screen.app.cache.find(("find", screen.model.weights_hash, screen.state.find))
-    return table
+    return app.cache.get(("find", model.weights_hash, text), search)
 
 
 def render_heads(screen: Screen, complete: bool = True) -> Markup:
@@ -81,42 +85,42 @@ def render_heads(screen: Screen, complete: bool = True) -> Markup:
         complete: False for the parts that need no long work.
     """
     state, head = screen.state, screen.state.head
-    search = with_model(screen, complete, partial(_search, screen)) if state.find else None
+    search = with_model(screen, complete, partial(_search, screen, complete)) if state.find else None
     if head is None:
         return render("heads.html", record=None, state=state, search=search)
     record = screen.records.head(head)
-    parts = with_model(screen, complete, partial(_panel, screen, record))
-    texts = [] if head.encoder == TEXT else [_texts(screen, record)]
     return render(
         "heads.html",
         record=record,
         state=state,
-        known=claims.describe_training(state.model, head),
+        known=claims.known(state.model),
         search=search,
         states=head_states(screen, head),
-        parts=[*texts, *(parts if isinstance(parts, list) else [parts])],
+        texts="" if head.encoder == TEXT else _texts(screen, record),
+        parts=with_model(screen, complete, partial(_panel, screen, record)),
     )
 
 
 def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Empty]:
     """Return the parts of a head's panel that the model computes."""
-    alone = _alone(screen, record.head)
-    if record.head.encoder == TEXT:
+    head, example = record.head, classify.shown_example(screen)
+    alone = classify.answers_figure(screen, HeadSet([head]), example, head)
+    if head.encoder == TEXT:
         return [alone]
-    maps = with_model(screen, True, lambda model: attention_maps(screen, model, record))
+    maps = with_model(screen, True, partial(attention_maps, screen, record=record))
     return [maps, top_images(screen, record, screen.state.text), alone]
 
 
-def _search(screen: Screen, model: Model) -> Figure | Empty:
+def _search(screen: Screen, complete: bool, model: Model) -> Figure | Empty:
     """Return the heads that encode the text best."""
-    table, text = _search_result(screen), screen.state.find
-    if table is None:
+    text = screen.state.find
+    if not complete and ("find", model.weights_hash, text) not in screen.app.cache:
         return Empty(f"Heads that encode “{text}”", "The result follows in a moment.")
     columns = ["head", "rank", "share", "best", "best_share", "encodes"]
-    rows = table[columns].head(RESULTS).to_numpy().tolist()
-    concepts = [screen.records.head(Head.parse(row[0])).concept for row in rows]
-    settings = {"text": text, "ablated heads": "", "gallery": world(model.name).pictures}
-    return Figure("find", columns, rows, {"text": text, "concepts": concepts}, settings=settings)
+    rows = find_table(screen)[columns].head(RESULTS)
+    concepts = [screen.records.head(Head.parse(name)).concept for name in rows["head"]]
+    settings = {**screen.settings, "text": text, "ablated heads": "", "gallery": world(model.name).pictures}
+    return Figure("find", rows, settings, values={"text": text, "concepts": concepts})
 
 
 def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
@@ -124,26 +128,16 @@ def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
     if not record.texts:
         unknown = "There are no tables for this head, so its concept is unknown."
         return Empty("No texts", f"{unknown} “Analyze this model”, below the grid, computes them.")
-    judges = [verdict.judge for verdict in record.texts[0].verdicts]
-    rows = []
-    for i, text in enumerate(record.texts, 1):
-        verdicts = (cell for verdict in text.verdicts for cell in (verdict.word, verdict.why))
-        rows.append([record.head, i, text.text, text.concept, round(text.share, 6), *verdicts])
-    columns = ["head", "rank", "text", "concept", "share"]
-    columns += [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
-    values = {"record": record, "judges": judges, "chosen": screen.state.text}
-    return Figure("texts", columns, rows, values, str(record.head), screen.records.origin)
-
-
-def _alone(screen: Screen, head: Head) -> Figure:
-    """Return the answers to the visitor's images with this head alone ablated."""
-    answers, rows = classify.measure_answers(screen, HeadSet([head])), []
-    for i, (image, (before, after)) in enumerate(zip(screen.images.originals, answers.firsts, strict=True)):
-        shares = float(answers.before[i].max()), float(answers.after[i, answers.classes.index(before)])
-        rows.append([image.name, before, *shares, after, float(answers.similarity[i])])
-    columns = ["image", "answer", "before", "after", "answer after", "similarity"]
-    settings = {**classify.template_setting(screen), "ablated heads": head}
-    return Figure("alone", columns, rows, head=str(head), settings=settings)
+    rows = [
+        {"head": str(record.head), "rank": i, "text": text.text, "concept": text.concept}
+        | {"share": round(text.share, 6)}
+        | {f"{verdict.judge} verdict": verdict.word for verdict in text.verdicts}
+        | {f"{verdict.judge} reason": verdict.why for verdict in text.verdicts}
+        for i, text in enumerate(record.texts, 1)
+    ]
+    values = {"record": record, "chosen": screen.state.text}
+    settings = {**screen.settings, **screen.records.origin}
+    return Figure("texts", pd.DataFrame(rows), settings, str(record.head), values)
 
 
 def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
@@ -156,28 +150,25 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
     ablate = Intervention.from_heads(screen.fitted.of_encoder(IMAGE) - {head})
-    maps = [images.attention(model, head.layer, ablate)[:, head.head]]
+    maps = {"attention": images.attention(model, head.layer, ablate)[:, head.head]}
     others = claims.first_texts(screen.records)
     if text:
         along = _embed(screen, model, text)
         if len(others) > 1:
             along = along - _embed(screen, model, *others).mean(axis=0)
-        maps.append(images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0])
-    peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
-    largest, rows, mapped_images = float(np.abs(maps[-1]).max()), [], []
-    for image, picture, look, *written in zip(images.originals, images.inputs(model), *maps, strict=True):
-        rows += [[image.name, *cells] for cells in examples.patch_rows(look, *written)]
+        maps["written"] = images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0]
+    peak = max(float(maps["attention"].max()), 1 / maps["attention"][0].size)  # if it attends elsewhere
+    largest, rows, mapped_images = float(np.abs(maps.get("written", 0)).max()), [], []
+    pictures = zip(images.originals, images.inputs(model), *maps.values(), strict=True)
+    for image, picture, attention, *written in pictures:
+        rows += [[image.name, *cells] for cells in examples.patch_rows(attention, *written)]
         overlays = [examples.tint(picture, values, largest) for values in written]
-        mapped_images.append((image.name, [examples.highlight(picture, look, peak), *overlays], look))
-    columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
-    values = {
-        "text": text,
-        "contrasted": len(others) > 1,
-        "largest": largest,
-        "peak": peak,
-        "images": mapped_images,
-    }
-    return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
+        overlays = [examples.highlight(picture, attention, peak), *overlays]
+        mapped_images.append((image.name, overlays, attention))
+    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak}
+    table = pd.DataFrame(rows, columns=["image", "row", "column", *maps])
+    settings = {**screen.settings, "ablated heads": str(ablate)}
+    return Figure("where", table, settings, str(head), {**values, "images": mapped_images})
 
 
 def _text_of(record: HeadRecord, number: int) -> str:
@@ -211,14 +202,11 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     along = _embed(screen, model, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
-    titles = ("highest", "lowest") if text else ("one end", "other end")
-    strips = [
-        (title, [(i, app.face(name, i), z) for i, z in end]) for title, end in zip(titles, ends, strict=True)
-    ]
+    strips = [[(i, app.face(name, i), z) for i, z in end] for end in ends]
     values = {"strips": strips, "pictures": app.galleries.find(name), "text": text}
-    settings = {"gallery": name, "ablated heads": ""}
-    columns = ["picture", "text", "standard deviations"]
-    return Figure("top-activating", columns, rows, values, str(head), settings)
+    table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])
+    settings = {**screen.settings, "gallery": name, "ablated heads": ""}
+    return Figure("top-activating", table, settings, str(head), values)
 
 
 def heads_program(screen: Screen) -> str:

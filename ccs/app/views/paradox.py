@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,18 +25,9 @@ from ccs.metrics.stats import LEVEL, Ranked, against_random
 from ccs.results import queries
 
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
-CHANGES = {"difference": "", "difference_low": "_low", "difference_high": "_high"}
+CHANGES = ["difference", "difference_low", "difference_high"]
 FEWEST_SETS = 5  # random sets for a comparison
-SHAPES = {
-    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
-    "low": "M-5.5-5.5H5.5V5.5H-5.5Z",
-    "moderate": "M0-6.5L6 5H-6Z",
-    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
-    "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z",
-    "equal-low": "M0 6.5L6-5H-6Z",
-    "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
-}
+KINDS = ["high", "low", "moderate", "random", "concept", "equal-high", "equal-low", "single"]
 
 
 class Contrast(NamedTuple):
@@ -71,10 +60,10 @@ class Axes:
     """
 
     quality: str
-    qualities: tuple[str, ...]
+    qualities: list[str]
     gallery: str
     attribute: str
-    attributes: tuple[str, ...]
+    attributes: list[str]
     points: pd.DataFrame
     contrasts: dict[str, tuple[Contrast | None, Contrast | None]]
 
@@ -94,33 +83,27 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
 
 
 def _read_axes(app: App, quality: str, attribute: str) -> Axes:
-    models = [results for results in app.collection.models.values() if len(queries.max_skew(results))]
-    accuracy, skew = _join(map(queries.top1, models)), _join(map(queries.max_skew, models))
-    if not len(accuracy) or not len(skew):
+    both = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
+    both = [tables for tables in both if all(map(len, tables))]
+    if not both:
         raise InputError("There are no tables of accuracy and bias yet.")
-    qualities, attributes = (
-        tuple(map(str, column.unique())) for column in (accuracy["dataset"], skew["attribute"])
-    )
+    accuracy, skew = (pd.concat(tables, ignore_index=True) for tables in zip(*both, strict=True))
+    qualities, attributes = list(accuracy["dataset"].unique()), list(skew["attribute"].unique())
     quality = quality if quality in qualities else ""
     attribute = attribute if attribute in attributes else attributes[0]
     across = accuracy[accuracy["dataset"] == quality] if quality else _mean_of_sets(accuracy)
     up = skew[skew["attribute"] == attribute]
     gallery = str(up["dataset"].iloc[0])
     up = up[up["dataset"] == gallery]
-    contrasts = {table.model: (contrast(across, table.model), contrast(up, table.model)) for table in models}
+    contrasts = {name: (contrast(across, name), contrast(up, name)) for name in up["model"].unique()}
     sides = [
-        side[[*KEYS, *CHANGES]].rename(columns={name: axis + end for name, end in CHANGES.items()})
+        side[KEYS + CHANGES].rename(columns=lambda name, axis=axis: name.replace("difference", axis))
         for axis, side in (("accuracy", across), ("MaxSkew", up))
     ]
     points = queries.few_sets(sides[0].merge(sides[1], on=KEYS))
     main = points["ablation"].map(lambda name: AblationName.parse(name).k is None)
     points = points[main & (points["n_heads"] > 0)]
     return Axes(quality, qualities, gallery, attribute, attributes, points, contrasts)
-
-
-def _join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    rows = pd.concat([table for table in tables if len(table)] or [pd.DataFrame()], ignore_index=True)
-    return rows.assign(seed=rows["seed"].fillna(-1)) if len(rows) else rows
 
 
 def _mean_of_sets(rows: pd.DataFrame) -> pd.DataFrame:
@@ -143,28 +126,26 @@ def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
     Returns:
         The comparison. None without high-CCS heads, or with fewer than `FEWEST_SETS` random sets.
     """
-    rows = rows[rows["model"] == model]
-    high = rows[rows["ablation"] == "high"]["difference"]
-    random = rows[(rows["ablation"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
+    rows = rows[rows["model"] == model].dropna(subset="difference")
+    high, random = rows[rows["ablation"] == "high"], queries.random_sets(rows)
     if not len(high) or len(random) < FEWEST_SETS:
         return None
-    return Contrast(float(high.iloc[0]), against_random(high[:1], random.to_numpy()[:, None])[0])
+    change = high["difference"].to_numpy()[:1]
+    return Contrast(float(change[0]), against_random(change, random[["difference"]].to_numpy())[0])
 
 
-def published_changes() -> list[tuple[float, float]]:
+def published_changes() -> list[list[float]]:
     """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, datasets, per in (
+    for key, datasets, unit in (
         ("table5", ("cifar10", "cifar100", "food101"), 100),
         ("table8", ("gender",), len(paper.occupations())),
     ):
         table = paper.tables()[key]
-        cells = pd.DataFrame(table.rows, index=table.columns).T.astype(float)
-        high, low = (
-            np.nanmean([cells[f"{name}/{kind}"] - cells[f"{name}/original"] for name in datasets]) / per
-            for kind in ("high", "low")
-        )
-        changes.append((float(high), float(low)))
+        cells = pd.DataFrame(table.rows, index=table.columns).astype(float)
+        before = cells.loc[[f"{name}/original" for name in datasets]].to_numpy()
+        after = (cells.loc[[f"{name}/{kind}" for name in datasets]] for kind in ("high", "low"))
+        changes.append([float(np.nanmean(values - before)) / unit for values in after])
     return changes
 
 
@@ -206,139 +187,93 @@ def render_paradox(screen: Screen, complete: bool = True) -> Markup:
         advice = "This view needs tables of accuracy and bias of at least one model. Compute them with: "
         return escape(Empty("Nothing measured yet", advice + "clip-ccs compute"))
     marks = shown_marks(axes, state)
-    models = list(dict.fromkeys(mark.point.model for mark in marks))
+    models = list(marks["model"].unique())
+    values = {
+        "axes": axes,
+        "state": state,
+        "models": models,
+        "marks": list(marks.itertuples()),
+        "x": scale(100 * marks.filter(like="accuracy"), 6),
+        "y": scale(-marks.filter(like="MaxSkew"), 7),
+        "kinds": [kind for kind in KINDS if kind in set(marks["kind"])],
+    }
+    names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
+    rows = marks.drop(columns=["kind", "title", "ablated", "link", "dx", "dy"])
+    rows = rows.rename(columns={"heads": "ablated heads"})
     return render(
         "paradox.html",
-        axes=axes,
-        state=state,
-        models=models,
+        **values,
         drawings=all(map(saw_drawings_only, models)),
-        contrasts={name: axes.contrasts[name] for name in models if any(axes.contrasts.get(name, ()))},
+        contrasts={name: axes.contrasts[name] for name in models if any(axes.contrasts[name])},
         published=published_changes(),
-        marks=marks,
         claim=claims.held_out(screen.records, state.ablate, axes.attribute),
-        figure=plot(marks, axes),
+        figure=Figure("paradox", rows, {**screen.settings, **names}, values=values),
     )
 
 
-class Mark(NamedTuple):
-    """One ablation set of one model in the plot.
-
-    Attributes:
-        point: Its row of `Axes.points`.
-        kind: The kind of set.
-        title: The set in words.
-        ablated: Whether the screen's heads are exactly these.
-        link: The address at which they are ablated, "" for the mean of random sets.
-    """
-
-    point: Any
-    kind: str
-    title: str
-    ablated: bool
-    link: str
-
-
-def shown_marks(axes: Axes, state: State) -> list[Mark]:
+def shown_marks(axes: Axes, state: State) -> pd.DataFrame:
     """Return the sets that are shown, the one that is ablated last, after the single heads and random sets.
 
-    Those of models with planted heads are shown only for the chosen model.
+    Those of models with planted heads are shown only for the chosen model. The columns that are added: `kind`
+    of set; `title`, the set in words; `ablated`, whether the screen's heads are exactly these; `link`, the
+    address at which they are ablated, "" for the mean of random sets; `dx` and `dy`, by how many pixels the
+    mark is moved since it would hide another.
 
     Args:
         axes: The axes, with the sets.
         state: The state, with the model and the ablated heads.
     """
-    marks, points = [], cast("Iterable[Any]", axes.points.itertuples(index=False))
-    for point in points:
-        chosen = point.model == state.model
-        if chosen or not planted_truth(point.model):
-            name, heads = AblationName.parse(point.ablation), parse_ablation(point.heads)
-            head = state.head if chosen else None
-            link = replace(state, model=point.model, head=head, ablate=heads).query() if heads else ""
-            title = name.words(None if point.seed < 0 else int(point.seed))
-            marks.append(
-                Mark(point, name.kind, title, chosen and bool(heads) and heads == state.ablate, link)
-            )
-    return sorted(marks, key=lambda m: (m.ablated, m.kind != "single", m.kind != "random"))
+    shown = [name == state.model or not planted_truth(name) for name in axes.points["model"]]
+    points, added = axes.points[shown], list[tuple[str, str, bool, str]]()
+    row: Any
+    for row in points.itertuples():
+        name, heads = AblationName.parse(row.ablation), parse_ablation(row.heads)
+        chosen = row.model == state.model
+        link = replace(state, model=row.model, head=state.head if chosen else None, ablate=heads).query()
+        title = name.words(None if pd.isna(row.seed) else int(row.seed))
+        ablated = chosen and bool(heads) and heads == state.ablate
+        added.append((name.kind, title, ablated, link if heads else ""))
+    columns = pd.DataFrame(added, columns=["kind", "title", "ablated", "link"], index=points.index)
+    depth = 10 * columns["ablated"] - 2 * (columns["kind"] == "single") - (columns["kind"] == "random")
+    points = points.join(columns).loc[depth.sort_values(kind="stable").index]
+    spans = [(axis, np.ptp([0.0, *points[axis]]) / 60 or 1.0) for axis in ("accuracy", "MaxSkew")]
+    place = points.groupby([(points[axis] / span).round() for axis, span in spans]).cumcount()
+    ring = 7 * np.sqrt(place)
+    return points.assign(dx=(ring * np.cos(2.4 * place)).round(), dy=(ring * np.sin(2.4 * place)).round())
 
 
-def plot(marks: list[Mark], axes: Axes) -> Figure:
-    """Return the plot; a mark that would hide another is moved by some pixels.
-
-    Args:
-        marks: The sets.
-        axes: The axes' names.
-    """
-    x = Scale.over([100 * change for mark in marks for change in mark.point[6:9]], 6)
-    y = Scale.over([change for mark in marks for change in mark.point[9:12]], 7)
-    taken, placed = Counter[tuple[int, int]](), []
-    for mark in marks:
-        cell = round(x.share(100 * mark.point.accuracy) * 80), round(y.share(mark.point.MaxSkew) * 40)
-        angle, ring = taken[cell] * 2.4, 7 * math.sqrt(taken[cell])
-        taken[cell] += 1
-        placed.append((mark, round(ring * math.cos(angle)), round(ring * math.sin(angle))))
-    values = {
-        "marks": placed,
-        "axes": axes,
-        "x": x,
-        "y": y,
-        "shapes": SHAPES,
-        "kinds": [kind for kind in SHAPES if any(mark.kind == kind for mark in marks)],
-        "models": list(dict.fromkeys(mark.point.model for mark in marks)),
-    }
-    names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
-    columns = ["model", "weights", "ablation", "seed", "ablated heads", "n heads"]
-    columns += [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")]
-    rows = [[*p[:3], None if p.seed < 0 else int(p.seed), *p[4:]] for p, *_ in marks]
-    return Figure("paradox", columns, rows, values, settings=names)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Values from `low` to `high` as percent of the chart's width, or of its height from above."""
+class Scale(NamedTuple):
+    """An axis from `low` to `high`, with round numbers as ticks."""
 
     low: float
     high: float
-    ticks: tuple[float, ...]
+    ticks: list[float]
 
-    @classmethod
-    def over(cls, changes: Iterable[float], n: int) -> Scale:
-        """Return a scale with a margin, and round numbers as ticks.
+    def at(self, value: float) -> str:
+        """Return the place of a value, in percent of the chart."""
+        return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
-        Args:
-            changes: Values and ends of intervals, NaN for none; 0 is always on the scale.
-            n: The approximate number of ticks.
-        """
-        known = [0.0, *(value for value in changes if value == value)]
-        margin = (max(known) - min(known)) * 0.05 or 0.02
-        low, high = min(known) - margin, max(known) + margin
-        power = 10 ** math.floor(math.log10((high - low) / n))
-        step = next(power * factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= n)
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-        return cls(low, high, tuple(step * i for i in range(first, last + 1)))
 
-    def share(self, value: float) -> float:
-        """Return the place on the axis, from 0 to 1."""
-        return (value - self.low) / (self.high - self.low)
+def scale(changes: pd.DataFrame, n: int) -> Scale:
+    """Return an axis with a margin; 0 is always on it.
 
-    def across(self, value: float) -> str:
-        """Return the place from the left."""
-        return f"{100 * self.share(value):.2f}%"
-
-    def down(self, value: float) -> str:
-        """Return the place from above."""
-        return f"{100 * (1 - self.share(value)):.2f}%"
+    Args:
+        changes: Values and ends of intervals, NaN for none.
+        n: The largest number of steps between ticks.
+    """
+    known = np.nan_to_num([0.0, *changes.to_numpy(float).ravel()])
+    margin = np.ptp(known) * 0.05 or 0.02
+    low, high = known.min() - margin, known.max() + margin
+    steps = (factor * 10.0**power for power in range(-6, 6) for factor in (1, 2, 5))
+    step = next(step for step in steps if high - low <= n * step)
+    return Scale(low, high, [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)])
 
 
 def paradox_program(screen: Screen) -> str:
     """Return a program that prints the changes of all ablation sets."""
     axes = _axes(screen)
-    quality = {"subset": "", "metric": "top1", **({"dataset": axes.quality} if axes.quality else {})}
-    fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
-    fairness |= {"occupation": "", "metric": "MaxSkew mean"}
-    tables = [("quality", "pruning", quality), ("fairness", "bias", fairness)]
     main = Screen(screen.app, screen.session, replace(screen.state, analysis=""))
-    return run_lines(main) + program("paradox", quantities=tables)
+    return run_lines(main) + program("paradox", axes=axes)
 
 
 VIEW = View(

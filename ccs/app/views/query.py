@@ -7,12 +7,18 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccs.analysis.bias import embed_occupations, fewest_ranked, rank_gallery, set_question
-from ccs.analysis.preference import Preference, measure_preference
+from ccs.analysis.bias import (
+    BiasTable,
+    embed_occupations,
+    fewest_ranked,
+    measure_people,
+    rank_gallery,
+    set_question,
+)
 from ccs.analysis.sample_size import SMALLEST
 from ccs.app.html import count, program
 from ccs.app.routes import Files, Long, Name, post
@@ -24,27 +30,26 @@ from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.heads import ERASE, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.metrics import bias, ranking
+from ccs.metrics.skew import MetricName
 
 OPENING = ("judge", "artist", "teacher")
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 DRAWS = 400  # of the intervals
-_ORDERS = (
-    ("light", "medium-light", "medium", "medium-dark", "dark"),
-    ("very light", "light", "intermediate", "tan", "brown", "dark"),
-    ("child", "young", "adult", "middle-aged", "old"),
+_ORDER = (
+    ",very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark,"
+    "child,young,adult,middle-aged,old,"
 )
 """Groups that have an order."""
 
 
-def natural_order(groups: Iterable[str]) -> tuple[str, ...]:
+def natural_order(groups: Iterable[str]) -> list[str]:
     """Return groups from light to dark and from young to old, numbers by size, others by name."""
-    names = list(groups)
-    scale = next((order for order in _ORDERS if {name.casefold() for name in names} <= {*order}), ())
 
     def place(name: str) -> tuple[float, str]:
-        number = re.match(r"\d+", name)  # "0-2" before "10-19"
-        return (scale.index(name.casefold()) if scale else float(number[0]) if number else 1e9), name
+        known, number = _ORDER.find(f",{name.casefold()},"), re.match(r"\d+", name)  # "0-2" before "10-19"
+        return (known if known >= 0 else float(number[0]) if number else 1e9), name
 
-    return tuple(sorted(names, key=place))
+    return sorted(groups, key=place)
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,6 @@ class BiasQuery:
         return self.gallery.k[self.attribute]
 
     @property
-    def groups(self) -> tuple[str, ...]:
-        """The attribute's groups in their natural order."""
-        return natural_order(map(str, np.unique(self.gallery.groups[self.attribute])))
-
-    @property
     def settings(self) -> dict[str, str]:
         """Settings of a figure. The name of a visitor's gallery, which gives access, is left out."""
         name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
@@ -146,8 +146,7 @@ def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
     return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
 
 
-@dataclass(frozen=True)
-class Embedded:
+class Embedded(NamedTuple):
     """Embeddings that answer a query, each before and after ablation.
 
     Attributes:
@@ -157,8 +156,8 @@ class Embedded:
     """
 
     query: BiasQuery
-    images: Sequence[np.ndarray]
-    texts: Sequence[np.ndarray]
+    images: tuple[np.ndarray, np.ndarray]
+    texts: tuple[np.ndarray, np.ndarray]
 
     def first(self, n: int) -> list[list[int]]:
         """Return the numbers of the first `n` images for the occupation shown, before and after."""
@@ -173,17 +172,15 @@ class Embedded:
         tasks = ((images, rank_gallery(gallery, attribute, texts)) for images, texts in pairs)
         return [bias.means(images, task)["MaxSkew"] for images, task in tasks]
 
-    def preference(self, screen: Screen) -> Preference:
-        """Return how much of the rankings is a general preference, before and after the screen's ablation."""
+    def measure(self, screen: Screen) -> BiasTable:
+        """Return the bias before and after the screen's ablation."""
         model, ablate, query = screen.model, screen.state.ablate, self.query
-        task = rank_gallery(query.gallery, query.attribute, self.texts[0])
-        pairs = [values if ablate else values[:1] for values in (self.images, self.texts)]
-
-        def split() -> Preference:
-            settings: dict[str, Any] = {"ablate": ablate.of_encoder(TEXT) or None, "draws": DRAWS}
-            return measure_preference(model, pairs[0], task, pairs[1], query.gallery.templates, **settings)
-
-        return screen.app.cache.get(("preference", model.weights_hash, query.key, ablate), split)
+        pairs = [values if ablate else values[:1] for values in self[1:]]
+        settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
+        return screen.app.cache.get(
+            ("bias", model.weights_hash, query.key, ablate),
+            lambda: measure_people(model, query.gallery, query.attribute, *pairs, **settings),
+        )
 
 
 def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embedded | None:
@@ -194,8 +191,7 @@ def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embe
         query: The query, with the gallery and the occupations.
         complete: False to return None if the gallery isn't embedded yet.
     """
-    model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
-    people = query.gallery
+    model, galleries, ablate, people = screen.model, screen.app.galleries, screen.state.ablate, query.gallery
     if not complete and not (
         galleries.has(people.name) and galleries.images(people.name).is_embedded(model, ablate)
     ):
@@ -206,8 +202,8 @@ def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embe
         key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)
         return screen.app.cache.get(key, lambda: embed_occupations(model, people, heads))
 
-    embeddings = [images.embed(model, heads) for heads in (NO_HEADS, ablate)]
-    return Embedded(query, embeddings, [texts(NO_HEADS), texts(ablate.of_encoder(TEXT))])
+    embedded = images.embed(model, NO_HEADS), images.embed(model, ablate)
+    return Embedded(query, embedded, (texts(NO_HEADS), texts(ablate.of_encoder(TEXT))))
 
 
 def shareable(gallery: str) -> str:
@@ -215,7 +211,7 @@ def shareable(gallery: str) -> str:
     return "faces.zip" if gallery.startswith(OWN) else gallery
 
 
-def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str]) -> str:
+def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_METRICS) -> str:
     """Return a program that prints metrics, and each group's share of the top for the occupation shown.
 
     Args:
@@ -247,9 +243,6 @@ def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
     return [(label, heads, heads == ablate) for label, heads in choices.items()]
 
 
-# -- forms ---------------------------------------------------------------------------------------------------
-
-
 @post("bias")
 def set_query(
     screen: Screen, occupations: Long = "", gallery: Name = "", attribute: Name = "", k: Name = ""
@@ -259,21 +252,21 @@ def set_query(
     Args:
         screen: The screen that the form changes.
         occupations: The occupations, one per line or separated by commas; "" for the default.
-        gallery: The gallery's name.
-        attribute: The attribute whose bias is measured, "" for the gallery's first.
+        gallery: The gallery's name, "" for the one that is ranked now.
+        attribute: The attribute whose bias is measured, "" for the current one.
         k: The number of images at the top of a ranking; "" or "0" for the gallery's own.
 
     Raises:
         InputError: If there is no such gallery, the texts are too many or too long, or K can't be used.
     """
     app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
-    if gallery != screen.gallery:
-        require_choice(gallery, app.galleries.names(screen.state.model), "gallery")
-    top = parse_int(k or "0", "K") if (gallery, attribute) == before else 0
+    name, attribute = gallery or before[0], attribute or before[1]
+    require_choice(name, (before[0], *app.galleries.names(screen.state.model)), "gallery")
+    top = parse_int(k or "0", "K") if (name, attribute) == before else 0
     texts = split_texts(occupations)
-    screen.change(gallery=gallery, attribute=attribute, k=top, occupations=texts, row=0)
+    screen.change(gallery=name, attribute=attribute, k=top, occupations=texts, row=0)
     screen.change(attribute=app.attribute(screen.state))
-    if app.galleries.has(gallery):
+    if app.galleries.has(name):
         BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
 
 
@@ -295,16 +288,9 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
     if len(data) > MAX_BYTES:
         raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
     gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
-    screen.app.galleries.add(gallery)
-    screen.session.gallery = gallery
+    screen.app.galleries.add(gallery, screen.session)
+    screen.session.gallery = gallery.name
     screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
-
-
-@post("bias/all")
-def choose_all_occupations(screen: Screen) -> None:
-    """Rank for all occupations of the gallery."""
-    screen.change(occupations=BiasQuery.from_state(screen.app, screen.state).listed)
-    BiasQuery.from_state(screen.app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/row")

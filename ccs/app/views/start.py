@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
+from ccs.analysis.bias import MEAN
 from ccs.app.html import render
 from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 SHOWN = 12  # faces
-LISTED = 3  # classes
 OCCUPATION = "judge"
 NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
@@ -59,12 +59,12 @@ def render_start(screen: Screen, complete: bool = True) -> Markup:
 
 
 def _steps(screen: Screen, complete: bool, model: Model) -> dict[str, object]:
-    story = classify.find_story(screen)
-    record = screen.records.head(story.head)
+    head, example = classify.find_story(screen)
+    record = screen.records.head(head)
     return {
         "record": record,
         "encodes": top_images(screen, record),
-        "without": _without_head(story),
+        "without": classify.answers_figure(screen, HeadSet([head]), example, head),
         "people": _people(screen, complete),
     }
 
@@ -72,16 +72,6 @@ def _steps(screen: Screen, complete: bool, model: Model) -> dict[str, object]:
 def claim_of(screen: Screen) -> Claim:
     """Return what the button ablates: the heads of the model's claim, else the head of the story."""
     return claims.find_claim(screen.records) or Claim("gender", HeadSet([classify.find_story(screen).head]))
-
-
-def _without_head(story: classify.Story) -> Figure:
-    """Return the answer to an image with and without a head."""
-    classes, before, after = story.example.classes, story.before, story.after
-    order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
-    rows = [[classes[i], float(before[i]), float(after[i])] for i in order]
-    values = {"story": story, "answers": [classes[int(shares.argmax())] for shares in (before, after)]}
-    settings = {"template": " | ".join(story.example.templates), "ablated heads": story.head}
-    return Figure("picture", ["class", "before", "after"], rows, values, str(story.head), settings)
 
 
 def _query(screen: Screen) -> BiasQuery:
@@ -102,28 +92,23 @@ def _people(screen: Screen, complete: bool) -> Figure | Empty:
     embedded = embed_query(screen, query, complete)
     if embedded is None:
         return Empty("Ranking the faces", "Who ranks first follows in a moment.")
-    gallery, labels = query.gallery, query.gallery.groups[query.attribute]
-    before, after = embedded.first(query.k)
-    pool = {group: float((labels == group).mean()) for group in query.groups}
-    shares = {group: [float((labels[first] == group).mean()) for first in (before, after)] for group in pool}
-    fronts = dict.fromkeys(max(pool, key=lambda group: shares[group][i] / pool[group]) for i in (0, 1))
-    preference = embedded.preference(screen)
-    rows = [
-        [rank, i, *(str(group[i]) for group in gallery.groups.values()), int(i not in before[:SHOWN])]
-        for rank, i in enumerate(after[:SHOWN], 1)
-    ]
+    gallery, table, (before, after) = query.gallery, embedded.measure(screen), embedded.first(SHOWN)
+    shares = table.shares.loc[OCCUPATION]
+    fronts = dict.fromkeys((shares[side] / shares["pool"]).idxmax() for side in ("before", "after"))
+    rows = pd.DataFrame({"rank": range(1, SHOWN + 1), "image": after})
+    rows = rows.assign(**{name: groups[after] for name, groups in gallery.groups.items()})
     values = {
         "claim": claim_of(screen),
         "query": query,
         "state": screen.state,
-        "fronts": [(group, *shares[group], pool[group]) for group in fronts],
-        "urls": [screen.app.face(gallery.name, i) for i in after[:SHOWN]],
-        "skews": embedded.mean_skews() if screen.state.ablate else [],
-        "preference": preference,
-        "neutral": [prompt for prompt in preference.neutral if prompt.prompt in NEUTRAL],
+        "fronts": shares.loc[list(fronts)].reset_index().to_numpy().tolist(),
+        "faces": [(screen.app.face(gallery.name, i), i not in before) for i in after],
+        "skew": table.of("MaxSkew").loc[MEAN],
+        "preference": table.preference,
+        "neutral": [prompt for prompt in table.preference.neutral if prompt.prompt in NEUTRAL],
     }
-    settings = {**query.settings, "occupation": OCCUPATION}
-    return Figure("claim", ["rank", "image", *gallery.groups, "new"], rows, values, settings=settings)
+    settings = {**screen.settings, **query.settings, "occupation": OCCUPATION}
+    return Figure("claim", rows, settings, values=values)
 
 
 def start_program(screen: Screen) -> str:
