@@ -89,8 +89,7 @@ def test_what_a_reply_says_is_kept_without_keys_and_as_valid_unicode(server, tmp
     verdict = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
     server.acts.append(Act("reply", text=json.dumps({f"text_{n}": verdict for n in (1, 2, 3)})))
     judgments = ask(server, tmp_path, timeout=5.0)
-    assert [(judgment.verdict, judgment.reason) for judgment in judgments] == [
-        (True, "Your key is [key] ?.")
-    ] * 3
+    answers = [(judgment.verdict, judgment.reason) for judgment in judgments]
+    assert answers == [(True, "Your key is [key] ?.")] * 3
     assert ask(server, tmp_path, timeout=5.0) == judgments  # from the cache
     assert len(server.asked) == 1

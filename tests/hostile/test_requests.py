@@ -103,9 +103,8 @@ def test_no_path_or_address_is_opened_by_the_api(address, canary):
     for place in (url, "/etc/passwd", "file:///etc/passwd"):
         for value in files(place):
             for path in ("call/classify", "call/v2/classify", "queue/join", "mcp/"):
-                body = json.dumps(
-                    {"data": [[value], ["a"]], "images": [value], "fn_index": 0, "params": value}
-                )
+                call = {"data": [[value], ["a"]], "images": [value], "fn_index": 0, "params": value}
+                body = json.dumps(call)
                 status, answer = ask(address, "POST", f"/gradio_api/{path}", body, **JSON)
                 assert status == 422, (path, value)
                 assert b"root:" not in answer

@@ -59,15 +59,8 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
     (spent,) = panel.spent(questions)
-    assert spent.pop("estimated_dollars") > 0
-    assert spent == {
-        "judge": server.name,
-        "calls": 20,
-        "input_tokens": 2000,
-        "output_tokens": 400,
-        "calls_without_usage": 0,
-        "dollars": pytest.approx(4.0),
-    }
+    assert (spent["calls"], spent["input_tokens"], spent["output_tokens"]) == (20, 2000, 400)
+    assert spent["dollars"] == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
@@ -90,10 +83,8 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(se
         with pytest.raises(InputError, match="does not accept the key"):
             Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS)
         assert len(server.asked) == 2  # nothing was sent after the refusal of the key
-        twin = replace(QUESTIONS[0], head_key="L5.H5")
-        first, second = Panel(server.spec, settings).judge([QUESTIONS[0], twin])
-        assert first == second  # equal questions are one request
-        assert len(server.asked) == 2
+        Panel(server.spec, settings).judge([QUESTIONS[0], replace(QUESTIONS[0], head_key="L5.H5")])
+        assert len(server.asked) == 2  # equal questions are one request, whose answer was kept
 
 
 def ask(spec, cache):
