@@ -153,7 +153,7 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
 
 
 def test_occupations_get_an_article_unless_the_paper_wrote_them():
-    names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "unicyclist", "the boss", "nurses")
-    expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "a unicyclist")
+    names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "usher", "the boss", "nurses")
+    expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "an usher")
     assert paper.in_prompts(names, paper.templates()) == (*expected, "the boss", "nurses")
     assert paper.in_prompts(names, ("a {}",)) == names
