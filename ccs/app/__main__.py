@@ -74,9 +74,8 @@ def start(settings: Settings) -> None:
     """
     bound_memory()
     host, port = settings.host.strip("[]"), settings.port or int(os.environ.get("GRADIO_SERVER_PORT") or 0)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, port), family=family).close()
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise InputError(
             f"The app can't be served at {host}, port {port or 'any'}: {error.strerror}."
@@ -154,12 +153,11 @@ def opening_model() -> tuple[str, str]:
     from ccs.data.hub import reachable
     from ccs.files import endpoint
 
-    other = "choose another with --model or CCS_MODEL"
-    if isinstance(try_to_load_from_cache(*WEIGHTS), str):
-        return PHOTOGRAPHIC, f"its weights are on this machine; {other}"
-    if reachable(SECONDS):
-        return PHOTOGRAPHIC, f"{endpoint()} answers, its weights come from there; {other}"
-    return TOY, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
+    here, name = isinstance(try_to_load_from_cache(*WEIGHTS), str), PHOTOGRAPHIC
+    why = "its weights are on this machine" if here else f"{endpoint()} answers, its weights come from there"
+    if not here and not reachable(SECONDS):
+        name, why = TOY, f"{endpoint()} did not answer within {SECONDS:.0f} seconds"
+    return name, f"{why}; choose another with --model or CCS_MODEL"
 
 
 def warm(app: App) -> None:
@@ -171,8 +169,7 @@ def warm(app: App) -> None:
     from ccs.app.views.start import claim_of
 
     for tab in ("start", "bias", "heads"):
-        screen = open_screen(app, Session(), {"tab": tab})
-        work(screen)
+        work(screen := open_screen(app, Session(), {"tab": tab}))
         if tab == "start":
             with suppress(InputError):  # the button of Start has one answer for everyone
                 screen.set_ablation(claim_of(screen).heads)

@@ -6,7 +6,6 @@ rows of a table, as a list of objects.
 """
 
 import base64
-import binascii
 import inspect
 import json
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import describe_kind
 from ccs.app.services.uploads import read_images
 from ccs.app.session import App
-from ccs.app.state import parse_ablation, require_choice
+from ccs.app.state import describe_problem, parse_ablation, require_choice
 from ccs.app.views.query import top
 from ccs.data import BiasSet
 from ccs.errors import InputError
@@ -45,6 +44,10 @@ Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Heads = Annotated[str, StringConstraints(max_length=12_000)]
 Image = Annotated[str, StringConstraints(max_length=IMAGE_BYTES * 4 // 3 + 100)]
+Images = Annotated[list[Image], Field(min_length=1, max_length=IMAGES)]
+Classes = Annotated[list[Text], Field(min_length=1, max_length=CLASSES)]
+Occupations = Annotated[list[Text], Field(min_length=1, max_length=OCCUPATIONS)]
+Top = Annotated[int, Field(ge=1, le=TOP)]
 Rows = list[dict[str, Any]]
 
 
@@ -67,10 +70,8 @@ class Api:
         Returns:
             Per model: its name (model), its kind (toy model or CLIP), and the number of its scored heads.
         """
-        return [
-            {"model": name, "kind": describe_kind(name), "scored_heads": len(self.app.records(name).heads)}
-            for name in self.app.models
-        ]
+        counts = ((name, len(self.app.records(name).heads)) for name in self.app.models)
+        return [{"model": name, "kind": describe_kind(name), "scored_heads": n} for name, n in counts]
 
     def head_scores(self, model: Name = "organism") -> Rows:
         """List the scored attention heads of a model with their concept and Concept Consistency Score (CCS).
@@ -82,16 +83,16 @@ class Api:
             Per head: its name (L5.H0 is layer 5, head 0), the concept that its texts share, the number of
             texts that fit (ccs), of all texts, the level, and the share of its variance that they explain.
         """
+        names = {
+            "concept": "concept",
+            "ccs": "ccs",
+            "texts": "k",
+            "level": "level",
+            "share_of_variance": "share",
+        }
         return [
-            {
-                "head": str(head),
-                "concept": record.concept,
-                "ccs": record.ccs,
-                "texts": record.k,
-                "level": record.level,
-                "share_of_variance": record.share,
-            }
-            for head, record in self.app.records(self.app.require_model(model)).heads.items()
+            {"head": str(record.head)} | {name: getattr(record, field) for name, field in names.items()}
+            for record in self.app.records(self.app.require_model(model)).heads.values()
         ]
 
     def describe_head(self, model: Name = "organism", head: Name = "L7.H4") -> Rows:
@@ -107,14 +108,11 @@ class Api:
         heads, name = self.app.records(self.app.require_model(model)).heads, Head.parse(head)
         if name not in heads:
             raise InputError(f"{model} has no scored head {name}.")
+        rows = enumerate(heads[name].texts, 1)
+        verdicts = {rank: {verdict.judge: verdict.word for verdict in text.verdicts} for rank, text in rows}
         return [
-            {
-                "rank": rank,
-                "text": text.text,
-                "share_of_variance": text.share,
-                "verdicts": {verdict.judge: verdict.word for verdict in text.verdicts},
-            }
-            for rank, text in enumerate(heads[name].texts, 1)
+            {"rank": i, "text": text.text, "share_of_variance": text.share, "verdicts": verdicts[i]}
+            for i, text in enumerate(heads[name].texts, 1)
         ]
 
     def find_heads(self, text: Text, model: Name = "organism") -> Rows:
@@ -128,17 +126,15 @@ class Api:
             Per head: the text's rank among a pool of texts (1: none explains the head better), the share of
             the head's variance along it, and whether the head encodes it by this measure.
         """
-        loaded, images = self._model(model), world(model).pictures
-        table = self.app.cache.get(
-            ("find", loaded.weights_hash, text),
-            lambda: ccs.find_heads(loaded, text, self.app.galleries.find(images, keep_quiet)).rows,
-        )
+        loaded, images = self._model(model), self.app.galleries.find(world(model).pictures, keep_quiet)
+        key = ("find", loaded.weights_hash, text)
+        table = self.app.cache.get(key, lambda: ccs.find_heads(loaded, text, images).rows)
         return _rows(table[["head", "rank", "share", "encodes"]])
 
     def classify(
         self,
-        images: Annotated[list[Image], Field(min_length=1, max_length=IMAGES)],
-        classes: Annotated[list[Text], Field(min_length=1, max_length=CLASSES)],
+        images: Images,
+        classes: Classes,
         template: Name = "a photo of a {}",
         ablate: Heads = "",
         model: Name = "organism",
@@ -167,7 +163,7 @@ class Api:
         occupation: Text,
         gallery: Name = "",
         ablate: Heads = "",
-        top_k: Annotated[int, Field(ge=1, le=TOP)] = 20,
+        top_k: Top = 20,
         model: Name = "organism",
     ) -> Rows:
         """Rank the people of a gallery by how well they fit an occupation.
@@ -187,19 +183,13 @@ class Api:
         embeddings = self.app.galleries.images(people.name).embed(loaded, heads)
         prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
         numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
-        return [
-            {
-                "rank": rank,
-                "image": number,
-                "groups": {attribute: str(groups[number]) for attribute, groups in people.groups.items()},
-                "cosine": float(embeddings[number] @ prompt),
-            }
-            for rank, number in enumerate(numbers.tolist(), 1)
-        ]
+        groups = [{name: str(column[i]) for name, column in people.groups.items()} for i in numbers]
+        table = {"rank": range(1, len(numbers) + 1), "image": numbers, "groups": groups}
+        return _rows(pd.DataFrame({**table, "cosine": embeddings[numbers] @ prompt}))
 
     def measure_bias(
         self,
-        occupations: Annotated[list[Text], Field(min_length=1, max_length=OCCUPATIONS)],
+        occupations: Occupations,
         gallery: Name = "",
         attribute: Name = "",
         ablate: Heads = "",
@@ -245,7 +235,7 @@ def _rows(table: pd.DataFrame) -> Rows:
 def _decode(image: str) -> bytes:
     try:
         return base64.b64decode(image.partition(";base64,")[2] or image, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise InputError(
             "An image isn't base64 text or a data: URI. Addresses and paths aren't opened."
         ) from None
@@ -269,11 +259,9 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         """
         try:
             return strict(**dict(zip(names, args, strict=False)), **kwargs)
-        except ValidationError as error:
-            problems = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-            raise gr.Error("; ".join(problems), print_exception=False) from None
-        except InputError as error:
-            raise gr.Error(str(error)[:2000], print_exception=False) from None
+        except (ValidationError, InputError) as error:
+            reason = str(error) if isinstance(error, InputError) else describe_problem(error)
+            raise gr.Error(reason[:2000], print_exception=False) from None
 
     return call
 

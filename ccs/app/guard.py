@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,19 +45,16 @@ class Guard:
     def __init__(self, app: ASGIApp, forms: Iterable[str], functions: Iterable[str]) -> None:
         self.app, self._open, self._held = app, Counter[tuple[str, str]](), 0
         posts, names = "|".join(map(re.escape, forms)), "|".join(functions)
-        self._rules = [
-            (methods.split(), re.compile(pattern), limit)
-            for methods, pattern, limit in (
-                ("GET HEAD", r"/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip", 0),
-                ("GET", r"/work|/program", 0),
-                ("POST", r"/images/add|/bias/gallery", IMAGES),
-                ("POST", f"/({posts})", FORM),
-                ("GET", rf"/config/?|{API}/(info|queue/data|heartbeat/[\w-]{{1,64}}|startup-events)/?", 0),
-                ("POST", rf"{API}/(queue/join|call(/v2)?/({names})|mcp)/?", IMAGES // 4),
-                ("POST", rf"{API}/cancel/?", FORM),
-                ("GET", rf"{API}/call(/v2)?/({names})/\w{{32}}", 0),
-            )
-        ]
+        self._rules = {  # methods and paths -> bytes of the body
+            r"(GET|HEAD) (/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip)": 0,
+            r"GET /(work|program)": 0,
+            r"POST /(images/add|bias/gallery)": IMAGES,
+            f"POST /({posts})": FORM,
+            rf"GET (/config|{API}/(info|queue/data|heartbeat/[\w-]{{1,64}}|startup-events))/?": 0,
+            rf"POST {API}/(queue/join|call(/v2)?/({names})|mcp)/?": IMAGES // 4,
+            rf"POST {API}/cancel/?": FORM,
+            rf"GET {API}/call(/v2)?/({names})/\w{{32}}": 0,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer refused requests, and hand all others to the app."""
@@ -72,40 +70,39 @@ class Guard:
                 headers.setdefault("cache-control", "no-cache")
             await send(message)
 
-        path, method = scope["path"].removeprefix(scope.get("root_path") or ""), scope["method"]
-        limits = (limit for verbs, rule, limit in self._rules if method in verbs and rule.fullmatch(path))
-        limit, is_api, client = next(limits, None), path.startswith(API), client_of(scope)
-        slot, slots = (client, method), AT_ONCE
-        if not is_api and not limit:
-            slot, slots = (client, "page"), 10 * AT_ONCE
-        body = bytearray()
+        async def replay() -> Message:
+            return unread.pop() if unread else await receive()
+
+        path, client = scope["path"].removeprefix(scope.get("root_path") or ""), client_of(scope)
+        request = f"{scope['method']} {path}"
+        limit = next((limit for rule, limit in self._rules.items() if re.fullmatch(rule, request)), None)
+        slot = client, scope["method"] if limit or path.startswith(API) else "page"
+        body, unread = bytearray(), list[Message]()
         self._open[slot] += 1
         try:
             if limit is None:
                 raise HTTPException(404, "Not found.")
-            if self._open[slot] > slots:
+            if self._open[slot] > AT_ONCE * (10 if slot[1] == "page" else 1):
                 raise HTTPException(429, "Too many requests at a time. Try again in a moment.")
             if limit:
-                await self._read(receive, body, limit)
-            if limit and is_api:
+                await self._read(Request(scope, receive), body, limit)
+            if limit and path.startswith(API):
                 _check_call(scope, path, client, body)
-            await self.app(scope, _replay(bytes(body), receive), send_secured)
+            unread.append({"type": "http.request", "body": bytes(body), "more_body": False})
+            await self.app(scope, replay, send_secured)
         except HTTPException as refusal:
             await PlainTextResponse(refusal.detail, refusal.status_code)(scope, receive, send_secured)
+        except ClientDisconnect:
+            pass
         finally:
             self._held -= len(body)
-            self._open[slot] -= 1
-            if not self._open[slot]:
-                del self._open[slot]
+            self._open -= Counter([slot])  # without slots at 0
 
-    async def _read(self, receive: Receive, body: bytearray, limit: int) -> None:
+    async def _read(self, request: Request, body: bytearray, limit: int) -> None:
         """Read the body. Raises HTTPException if it is too large or too slow."""
         try:
             async with asyncio.timeout(SECONDS):
-                message: Message = {"more_body": True}
-                while message.get("more_body", False):
-                    message = await receive()
-                    part = message.get("body", b"")
+                async for part in request.stream():
                     if len(body) + len(part) > limit:
                         raise HTTPException(413, "The request is too large.")
                     if self._held + len(part) > HELD:
@@ -121,27 +118,25 @@ def _check_call(scope: Scope, path: str, client: str, body: bytearray) -> None:
     blocks = scope["app"].get_blocks()
     if re.search("/(join|call)(/|$)", path):
         lines = blocks._queue.event_queue_per_concurrency_id.values()
-        waiting = (event for line in lines for event in line.queue)
-        if sum(client_of(event.request.scope) == client for event in waiting) >= CALLS:
+        waiting = [client_of(event.request.scope) for line in lines for event in line.queue]
+        if waiting.count(client) >= CALLS:
             raise HTTPException(429, "Too many of your calls are waiting. Try again in a moment.")
     try:
-        call = json.loads(body)
+        call = json.loads(body, object_pairs_hook=_refuse_files)
         json.dumps(call, ensure_ascii=False).encode()  # half a surrogate pair breaks the calls of others too
-        known = not isinstance(call, dict) or call.get("fn_index") in (None, *blocks.fns)
-        valid = known and not _has_file(call)
+        if isinstance(call, dict) and call.get("fn_index") not in (None, *blocks.fns):
+            raise ValueError
     except (ValueError, RecursionError):
-        valid = False
-    if not valid:
         raise HTTPException(
             422, "The body isn't a call in JSON, or it names a file or an address: send images as base64."
-        )
+        ) from None
 
 
-def _has_file(value: Any) -> bool:
-    """Return True if a JSON value has an object that Gradio would take for a file, and open or fetch."""
-    if isinstance(value, dict):
-        return "path" in value or any(map(_has_file, value.values()))
-    return isinstance(value, list) and any(map(_has_file, value))
+def _refuse_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError if Gradio would open or fetch it as a file."""
+    if "path" in (fields := dict(pairs)):
+        raise ValueError
+    return fields
 
 
 def client_of(scope: Scope) -> str:
@@ -149,13 +144,3 @@ def client_of(scope: Scope) -> str:
     lines = [text for name, text in scope["headers"] if name == b"x-forwarded-for"]
     forwarded = lines[-1].decode("latin-1") if lines and os.environ.get("SPACE_ID") else ""
     return forwarded.split(",")[-1].strip() or (scope.get("client") or ("?",))[0]
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver that starts with a body that was read already."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return first.pop() if first else await receive()
-
-    return replay

@@ -1,7 +1,7 @@
 """Analyzing a model for a visitor: a run of `batch.compute` in a process of its own, whose tables are kept.
 
 One runs at a time, the others wait. The same weights, images, and texts get the same tables. They are
-kept in a folder of limited size, from which the least recently used go first.
+kept in a folder, from which the least recently used go first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DATASETS = {
 }
 """Images to analyze a model on, by the name that is shown: datasets of the Hub, and synthetic scenes."""
 MIN_COUNT, DEFAULT_COUNT, MAX_COUNT = 2, 1000, 5000
-KEEP_BYTES = 2**30
+KEPT = 50  # results, the least recently used go first
 LONGEST = 1800.0  # seconds that a run may take
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
 
@@ -74,6 +74,13 @@ class Request:
         parts = [self.weights, self.images, self.count, self.texts]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
+    @property
+    def arguments(self) -> list[str]:
+        """Options of `clip-ccs compute`. The tables don't hold this machine's paths."""
+        options = {"model": self.place, "images": self.images, "max-images": self.count, "texts": self.texts}
+        options |= {"suite": "none", "out": "tables"}
+        return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+
 
 class Analyses:
     """The results of models that were analyzed here.
@@ -89,12 +96,12 @@ class Analyses:
 
     def records(self, key: str) -> ModelRecords | None:
         """Return the results of a request, None if they aren't kept."""
-        folder = self._find(key)
-        if folder is None:
+        if (folder := self._find(key)) is None:
             return None
         os.utime(folder.parent)  # used now
         try:
-            return self._cache.get(("analysis", key), lambda: _read(folder))
+            tables = self._cache.get(("analysis", key), lambda: results.read(folder))
+            return self._cache.get(("records", key), lambda: ModelRecords.read(tables.model, tables))
         except InputError as error:
             log.warning("kept results cannot be read: %s", error)
             return None
@@ -117,58 +124,30 @@ class Analyses:
         """
         while not self._turn.acquire(timeout=0.5):
             tell(0.0, "waiting for another analysis")
+        work = self.folder / "work"
         try:
             if self._find(request.key) is None:
-                self._make(request, tell)
+                shutil.rmtree(work, ignore_errors=True)
+                work.mkdir(parents=True)
+                with closing(compute_tables(request.arguments, work, request.count)) as steps:
+                    for share, doing in steps:
+                        tell(share, doing)
+                done = next(path.parent for path in work.glob(f"tables/[!.]*/{results.MANIFEST_FILE}"))
+                target = self.folder / request.key
+                shutil.make_archive(str(target / "tables"), "zip", done.parent, done.name)
+                done.rename(target / done.name)
+                log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
+            shutil.rmtree(work, ignore_errors=True)
+            kept = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
+            for path in kept[:-KEPT]:
+                shutil.rmtree(path, ignore_errors=True)
             self._turn.release()
-
-    def _make(self, request: Request, tell: Callable[[float, str], None]) -> None:
-        out, target = self.folder / "work", self.folder / request.key
-        _clear(out)
-        options = {"model": request.place, "images": request.images, "max-images": str(request.count)}
-        # A name of a folder without this machine's paths.
-        options |= {"texts": request.texts, "suite": "none", "out": out.name}
-        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        try:
-            with closing(compute_tables(arguments, self.folder, request.count)) as steps:
-                for share, doing in steps:
-                    tell(share, doing)
-            done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
-            shutil.rmtree(target, ignore_errors=True)
-            target.mkdir()
-            shutil.make_archive(str(target / "tables"), "zip", out, done.name)
-            done.rename(target / done.name)
-            log.warning("%s was analyzed; its tables: %s", request.model, target)
-        finally:
-            _clear(out)
-            self._drop_oldest()
 
     def _find(self, key: str) -> Path | None:
         if not re.fullmatch(r"[0-9a-f]{16}", key):
             return None
         return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
-
-    def _drop_oldest(self) -> None:
-        """Remove the least recently used results until the others are within the limit."""
-        folders = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
-        folders = sorted((path for path in folders if path.is_dir()), key=lambda path: path.stat().st_mtime)
-        sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in folders]
-        while folders and sum(sizes) > KEEP_BYTES:
-            shutil.rmtree(folders.pop(0), ignore_errors=True)
-            sizes.pop(0)
-
-
-def _read(folder: Path) -> ModelRecords:
-    tables = results.read_results(folder)
-    return ModelRecords.from_results(tables.model, tables)
-
-
-def _clear(out: Path) -> None:
-    """Remove the results of a run. Its stages stay for the next run that starts in the same way."""
-    out.mkdir(parents=True, exist_ok=True)
-    for path in out.glob("[!.]*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:

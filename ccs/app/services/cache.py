@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-import pandas as pd
 from cachetools import LRUCache
 from PIL import Image
 
@@ -20,26 +19,21 @@ from ccs.heads import HeadSet
 T = TypeVar("T")
 
 LIMIT = 640 * 2**20  # bytes, of all visitors together
-ENTRY, HEAD = 200, 150  # bytes of overhead of any value, about, and of a head in a set
+ENTRY = 100  # bytes of overhead of any value, about
 
 
-def size_of(value: object) -> int:
+def size_of(value: Any) -> int:
     """Return the bytes of arrays, tensors, tables, images, and texts in a value, with their overhead."""
-    if isinstance(value, str | bytes):
-        return ENTRY + sys.getsizeof(value)
-    if isinstance(value, HeadSet):
-        return ENTRY + HEAD * len(value)
     if isinstance(value, Image.Image):
         return ENTRY + value.width * value.height * len(value.getbands())
-    if isinstance(value, pd.DataFrame):
-        return ENTRY + int(value.memory_usage(deep=True).sum())
+    parts: Iterable[Any] = ()
     if isinstance(value, Mapping):
-        value = tuple(value.values())
+        parts = value.values()
+    elif isinstance(value, tuple | list | HeadSet):
+        parts = value
     elif is_dataclass(value):
-        value = tuple(getattr(value, field.name) for field in fields(value))
-    if isinstance(value, tuple | list):
-        return ENTRY + sum(map(size_of, value))
-    return ENTRY + int(getattr(value, "nbytes", 0))
+        parts = vars(value).values()
+    return ENTRY + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0))) + sum(map(size_of, parts))
 
 
 class Cache:

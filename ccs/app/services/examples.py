@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,9 +10,10 @@ import numpy as np
 from PIL import Image
 
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
-from ccs.app.services.uploads import InputImage, data_url, read_upload
+from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import parse_int
 from ccs.data import synthetic
+from ccs.data.decoding import small
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,9 +91,10 @@ def load_example(example: str, model: str = "") -> Example:
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
+        files = [(folder / f"{name}.jpg").read_bytes() for name in _PICTURED]
         photographs = tuple(
-            replace(read_upload(folder / f"{file}.jpg"), name=content, origin="photograph of")
-            for file, content in _PICTURED.items()
+            InputImage(content, Image.frombytes("RGB", *pixels), "photograph of")
+            for content, pixels in zip(_PICTURED.values(), map(small, files), strict=True)
         )
         classes = _LEARNED if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])

@@ -63,7 +63,6 @@ class ModelCache:
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._loads: dict[str, Future[Model]] = {}
-        self._doing: dict[str, str] = {}  # a phrase for the progress of each load
         self._loader = ThreadPoolExecutor(1)  # three models at once may be more than the machine holds
         self._heads: dict[tuple[str, str], HeadSet] = {}  # by name and encoder
         self._lock = threading.RLock()
@@ -91,14 +90,13 @@ class ModelCache:
                 place = self.place(name)
                 if len(self._loads) >= WAITING:
                     raise InputError(f"{WAITING} models are being loaded already; try again in a moment.")
-                self._doing[name] = f"Loading {name}"
                 self._loads[name] = self._loader.submit(self._load, name, place)
             load = self._loads[name]
         end = time.monotonic() + seconds
         while not wait([load], min(0.25, seconds)).done:
             if time.monotonic() > end:
                 raise InputError(f"{name} is still being loaded; ask again in a moment.")
-            tell(0.0, self._doing.get(name, ""))
+            tell(0.0, f"Loading {name}")
         return load.result()
 
     def failure(self, name: str) -> str:
@@ -119,15 +117,15 @@ class ModelCache:
             try:
                 source = find_model(self.place(name))
                 config = source.config["text_cfg"]
-                if encoder == IMAGE:
-                    heads = known_encoder(source).heads
-                elif "layers" in config:
-                    heads = last_layers(config["layers"], config["heads"], TEXT)
-                else:
-                    heads = HeadSet()
+                if encoder == TEXT and "layers" not in config:
+                    return HeadSet()
+                self._heads[name, encoder] = (
+                    known_encoder(source).heads
+                    if encoder == IMAGE
+                    else last_layers(config["layers"], config["heads"], TEXT)
+                )
             except InputError:
                 return HeadSet()
-            self._heads[name, encoder] = heads
         return self._heads[name, encoder]
 
     def keep(self, name: str, model: Model) -> None:
@@ -154,31 +152,24 @@ class ModelCache:
 
     def _load(self, name: str, place: str) -> Model:
         try:
-            self._make_room(name, place)
+            size = footprint(place)
+            with self._lock:
+                while len(self._models) >= KEPT:
+                    self._models.popitem()
+            require_room(size.name, size.memory)
             model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
             _ = model.weights_hash  # half a second for whoever asks first
             self.keep(name, model)
             return model
         except Exception as error:
-            self._failed[name] = f"{name} could not be loaded; the error has been logged."
-            if isinstance(error, InputError):
-                self._failed[name] = for_visitors(error)
-            else:
+            if not isinstance(error, InputError):
                 log.exception("the model %s could not be loaded", name)
+                error = InputError(f"{name} could not be loaded; the error has been logged.")
+            self._failed[name] = for_visitors(error)
             raise InputError(self._failed[name]) from None
         finally:
             with self._lock:
-                del self._loads[name], self._doing[name]
-
-    def _make_room(self, name: str, place: str) -> None:
-        """Drop a model if two are kept, and raise InputError if there is no memory for another."""
-        size = footprint(place)
-        if size.size and not size.here:
-            self._doing[name] = f"Fetching {name}: {size.size / 1e6:,.0f} MB"
-        with self._lock:
-            while len(self._models) >= KEPT:
-                self._models.popitem()
-        require_room(size.name, size.memory)
+                del self._loads[name]
 
 
 def shown_name(place: str) -> str:

@@ -71,15 +71,13 @@ class HeadRecord:
     @property
     def score(self) -> str:
         """The CCS in one or two characters: a number, `?` if unknown, `–` if there is none."""
-        if self.k == 0:
-            return PRINTED.get(self.level, "–")
-        return "?" if self.ccs is None else str(self.ccs)
+        unknown = "?" if self.k else PRINTED.get(self.level, "–")
+        return unknown if self.ccs is None else str(self.ccs)
 
     @property
     def concept(self) -> str:
         """The label if it is the paper's or more than half of the texts fit it, else ""."""
-        fits = self.published or self.ccs is None or 2 * self.ccs > self.k
-        return self.label if fits else ""
+        return self.label if self.published or self.ccs is None or 2 * self.ccs > self.k else ""
 
     @property
     def words(self) -> str:
@@ -90,10 +88,8 @@ class HeadRecord:
     @property
     def level_name(self) -> str:
         """The level in words."""
-        if self.published:
-            return f"{self.level}, as published"
-        if self.k == 0:
-            return "not scored"
+        if self.published or not self.k:
+            return f"{self.level}, as published" if self.published else "not scored"
         names = {"": "between the levels", "unknown": "unknown, a verdict is missing"}
         return names.get(self.level, self.level)
 
@@ -113,7 +109,7 @@ class ModelRecords:
     heads: Mapping[Head, HeadRecord] = field(default_factory=dict)
 
     @classmethod
-    def from_results(cls, model: str, results: Results | None) -> ModelRecords:
+    def read(cls, model: str, results: Results | None) -> ModelRecords:
         """Read a model's tables once.
 
         Args:
@@ -146,20 +142,12 @@ class ModelRecords:
 
     @cached_property
     def costly(self) -> HeadSet:
-        """The high-CCS heads if 97.5% of random sets cost less accuracy, else the head that costs most.
-
-        Without tables, the heads that the paper prints as high.
-        """
+        """The head whose ablation costs most accuracy, the high-CCS heads if no head was ablated alone."""
         if self.results is None:
             return self.level("high")
-        rows = queries.top1(self.results).dropna(subset="difference")
-        high, single = queries.of_ablation(rows, "high"), queries.single_heads(rows)
-        low = queries.random_sets(rows).groupby("dataset")["difference"].quantile(0.025)
-        beyond = (high.set_index("dataset")["difference"] - low).dropna()
-        sets = high[high["dataset"] == beyond.idxmin()] if len(beyond) and beyond.min() < 0 else single
-        if not len(sets):
-            return HeadSet()
-        return HeadSet.parse(sets.sort_values("difference")["heads"].iloc[0])
+        rows = queries.single_heads(queries.top1(self.results).dropna(subset="difference"))
+        worst = rows.sort_values("difference")["heads"].head(1)
+        return HeadSet.parse(worst.iloc[0]) if len(worst) else self.level("high")
 
     def level(self, level: str) -> HeadSet:
         """Return the heads of a CCS level."""
@@ -218,28 +206,23 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
         verdicts = tuple(judgments[head, row.rank])
         texts[head].append(Text(row.text, _text(row.concept), float(row.share), verdicts))
     labels = dict(queries.by_head(results.table("labels")))
-    scores = dict(queries.by_head(queries.main_scores(results)))
-    printed = _printed(results.model)
-    records = {}
-    for head in sorted({*texts, *labels, *scores}):
-        record = HeadRecord(head, texts=tuple(texts[head]))
-        if score := scores.get(head):
-            k = int(score.k)
-            record = HeadRecord(
-                head,
-                label=_text(score.label),
-                ccs=None if pd.isna(score.ccs) else int(score.ccs),
-                k=k,
-                level=score.level,
-                share=float(score.share),
-                variance=float(score.variance),
-                texts=record.texts[:k],
-                printed=printed[head].level if k == PAPER_K and head in printed else None,
-            )
-        if label := labels.get(head):
-            record = replace(record, label=_text(label.given), labeler=label.labeler)
-        records[head] = record
-    return records
+    scores, printed = dict(queries.by_head(queries.main_scores(results))), _printed(results.model)
+    records = {head: HeadRecord(head, texts=tuple(texts[head])) for head in {*texts, *labels, *scores}}
+    for head, score in scores.items():
+        records[head] = HeadRecord(
+            head,
+            label=_text(score.label),
+            ccs=None if pd.isna(score.ccs) else int(score.ccs),
+            k=(k := int(score.k)),
+            level=score.level,
+            share=float(score.share),
+            variance=float(score.variance),
+            texts=tuple(texts[head][:k]),
+            printed=printed[head].level if k == PAPER_K and head in printed else None,
+        )
+    for head, label in labels.items():
+        records[head] = replace(records[head], label=_text(label.given), labeler=label.labeler)
+    return dict(sorted(records.items()))
 
 
 def _text(value: str | float | None) -> str:

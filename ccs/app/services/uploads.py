@@ -8,7 +8,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
@@ -46,11 +45,6 @@ class InputImage:
     def thumb(self) -> str:
         """A small copy as a `data:` URL."""
         return data_url(self.pixels, THUMB)
-
-
-def read_upload(path: Path) -> InputImage:
-    """Read an image file of this program."""
-    return InputImage(path.name, Image.frombytes("RGB", *small(path.read_bytes())))
 
 
 def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], list[str]]:
