@@ -100,8 +100,7 @@ class Analyses:
             return None
         os.utime(folder.parent)  # used now
         try:
-            tables = self._cache.get(("analysis", key), lambda: results.read(folder))
-            return self._cache.get(("records", key), lambda: ModelRecords.read(tables.model, tables))
+            return self._cache.get(("analysis", key), lambda: _read(folder))
         except InputError as error:
             log.warning("kept results cannot be read: %s", error)
             return None
@@ -148,6 +147,11 @@ class Analyses:
         if not re.fullmatch(r"[0-9a-f]{16}", key):
             return None
         return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
+
+
+def _read(folder: Path) -> ModelRecords:
+    tables = results.read_results(folder)
+    return ModelRecords.from_results(tables.model, tables)
 
 
 def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:

@@ -109,7 +109,7 @@ class ModelRecords:
     heads: Mapping[Head, HeadRecord] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, model: str, results: Results | None) -> ModelRecords:
+    def from_results(cls, model: str, results: Results | None) -> ModelRecords:
         """Read a model's tables once.
 
         Args:
