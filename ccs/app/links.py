@@ -41,16 +41,16 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     screen = Screen(app, session, state)
     if not set(query) & (set(vars(state)) - {"model"}):
         screen.change(tab="start")
-    if not state.model:
+    if state.model not in app.models:
+        if state.model:
+            notices.append(
+                f"The link's model {state.model!r} isn't available here; this is {app.first}. "
+                "“Your own CLIP” says how to open it on your machine."
+            )
+            screen.change(ablate=HeadSet(), head=None)
         screen.change(model=app.first)
-    elif state.model not in app.models:
-        notices.append(
-            f"The link's model {state.model!r} isn't available here; this is {app.first}. "
-            "“Your own CLIP” says how to open it on your machine."
-        )
-        screen.change(model=app.first, ablate=HeadSet(), head=None)
     try:
-        parse_example(screen.state.example)
+        parse_example(state.example)
     except InputError as error:
         notices.append(str(error))
         screen.change(example="")
@@ -61,7 +61,14 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     if state.gallery.startswith(OWN):
         notices += [] if session.gallery else [OTHER_GALLERY]
         screen.change(gallery=session.gallery.name if session.gallery else "")
-    _check_gallery(screen, notices)
+    try:
+        query_of_bias = BiasQuery.from_state(app, screen.state) if app.galleries.has(screen.gallery) else None
+        if query_of_bias and state.attribute not in ("", query_of_bias.attribute):
+            name = query_of_bias.gallery.name
+            notices.append(f"{name} has no attribute {state.attribute!r}: this is {query_of_bias.attribute}.")
+    except InputError as error:
+        notices.append(f"The link's gallery and K were left out: {error}")
+        screen.change(gallery="", k=0)
     known = app.heads_of_model(screen.state.model)
     if unknown := screen.state.ablate - known:
         notices.append(
@@ -77,15 +84,3 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         screen.change(attribute=claim.attribute)
     session.notify(*notices)
     return screen
-
-
-def _check_gallery(screen: Screen, notices: list[str]) -> None:
-    app, state = screen.app, screen.state
-    try:
-        query = BiasQuery.from_state(app, state) if app.galleries.has(screen.gallery) else None
-        if query and state.attribute and state.attribute != query.attribute:
-            name = query.gallery.name
-            notices.append(f"{name} has no attribute {state.attribute!r}: this is {query.attribute}.")
-    except InputError as error:
-        notices.append(f"The link's gallery and K were left out: {error}")
-        screen.change(gallery="", k=0)

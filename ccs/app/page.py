@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -34,10 +35,7 @@ from ccs.texts.score import level
 log = logging.getLogger(__name__)
 
 PHOTO_NOTICE = "photo knows 200 kinds of things from small photographs; its answers are often wrong."
-GROUPS = {
-    "computed": "With texts and CCS",
-    "live": "Without scores; loaded when chosen",
-}
+GROUPS = {True: "With texts and CCS", False: "Without scores; loaded when chosen"}
 SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name
 
@@ -122,20 +120,28 @@ def fragment(html: Mapping[str, str], have: Mapping[str, str]) -> str:
     return render("regions.html", regions=new)
 
 
+def _render(template: str, screen: Screen, **values: Any) -> Markup:
+    """Render a template with the screen's parts."""
+    parts = {"state": screen.state, "session": screen.session, "records": screen.records}
+    return render(template, **parts, **values)
+
+
 # -- the head ------------------------------------------------------------------------------------------------
 
 
 def _top(screen: Screen) -> Markup:
-    app, session, name = screen.app, screen.session, screen.state.model
-    groups = [(GROUPS[group], [(n, _label(app, n)) for n in names]) for group, names in app.groups.items()]
-    return render(
+    app = screen.app
+    groups = [
+        (title, [(n, _label(app, n)) for n in app.models if (n in app.collection.models) == computed])
+        for computed, title in GROUPS.items()
+    ]
+    return _render(
         "top.html",
+        screen,
         groups=groups,
-        session=session,
-        state=screen.state,
         views=VIEWS.values(),
         view=VIEWS[screen.state.tab],
-        drawings=saw_drawings_only(name) and bool(session.uploads),
+        drawings=saw_drawings_only(screen.state.model) and bool(screen.session.uploads),
         photographic=photographic(),
         standing=[*app.collection.notices, *_standing(screen)],
     )
@@ -170,9 +176,7 @@ def _strip(screen: Screen) -> Markup:
         with suppress(InputError):
             answers = classify.measure_answers(screen)
             embedded = embed_query(screen, BiasQuery.from_state(screen.app, screen.state), complete=False)
-    return render(
-        "strip.html", state=screen.state, session=screen.session, answers=answers, embedded=embedded
-    )
+    return _render("strip.html", screen, answers=answers, embedded=embedded)
 
 
 # -- the column of heads and images --------------------------------------------------------------------------
@@ -183,11 +187,9 @@ def _column(screen: Screen) -> Markup:
     sets = dict[str, str]()
     for name, ablated in records.presets.items():
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
-    return render(
+    return _render(
         "left.html",
-        state=state,
-        session=screen.session,
-        records=records,
+        screen,
         heads=heads,
         table=_table(screen),
         cells=_cells(screen),

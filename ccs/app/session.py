@@ -16,7 +16,7 @@ from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.images import Images, has_edits
 from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, live_models, shown_name
-from ccs.app.services.records import HeadRecord, ModelRecords
+from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State
 from ccs.data import BiasSet
@@ -66,15 +66,8 @@ class App:
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the models that can be chosen: those with results, then those that can be loaded."""
-        return tuple(dict.fromkeys(name for names in self.groups.values() for name in names))
-
-    @property
-    def groups(self) -> dict[str, list[str]]:
-        """Names of the models by group: `computed` (with results), `live` (only weights)."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
-        loadable = dict.fromkeys((*bundled_models(), *self.model_cache.places, *live_models()))
-        live = [name for name in loadable if name not in computed]
-        return {"computed": computed, "live": live}
+        return tuple(dict.fromkeys((*computed, *bundled_models(), *self.model_cache.places, *live_models())))
 
     @property
     def first(self) -> str:
@@ -109,11 +102,6 @@ class App:
             self._records[model] = ModelRecords.from_results(model, self.collection.models.get(model))
         return self._records[model]
 
-    def shown_records(self, state: State) -> ModelRecords:
-        """Return the records on the screen: those computed here if the link names them, else the model's."""
-        records = self.analyses.records(state.analysis) if state.analysis else None
-        return records if records and records.model == state.model else self.records(state.model)
-
     def heads_of_model(self, model: str, encoder: str = "") -> HeadSet:
         """Return the heads that can be ablated: those in the results, else the model's.
 
@@ -131,12 +119,8 @@ class App:
         records = self.records(model).heads.values()
         if not records:
             return next(iter(self.heads_of_model(model, IMAGE)), None)
-
-        def rank(record: HeadRecord) -> tuple[bool, int, float]:
-            ccs = -1 if record.ccs is None else record.ccs
-            return record.published and record.level == "high", ccs, record.share or 0
-
-        return max(records, key=rank).head
+        ccs = {r.head: -1 if r.ccs is None else r.ccs for r in records}
+        return max(records, key=lambda r: (r.published and r.level == "high", ccs[r.head], r.share or 0)).head
 
     def example(self, name: str, model: str = "") -> Example:
         """Return the images of an example, with the classes to classify them into.
@@ -289,8 +273,9 @@ class Screen:
 
     @property
     def records(self) -> ModelRecords:
-        """The records that are shown."""
-        return self.app.shown_records(self.state)
+        """The records that are shown: those computed here if the link names them, else the model's."""
+        records, model = self.app.analyses.records(self.state.analysis), self.state.model
+        return records if records and records.model == model else self.app.records(model)
 
     @property
     def grid_heads(self) -> HeadSet:

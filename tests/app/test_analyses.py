@@ -133,7 +133,7 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     hub.repositories.clear()  # what was made stays
     do(screen, "tables/show", key=key)
     again = opened(tiny_app, dict(parse_qsl(screen.state.query())))
-    tables, page = tiny_app.shown_records(again.state), regions(again)
+    tables, page = again.records, regions(again)
     assert tables.manifest["images"]["name"] == "hf://datasets/user/photos:train"
     assert {len(record.texts) for record in tables.heads.values()} == {5}
     assert page["left"].count('class="cell') == len(tables.heads) == 16

@@ -35,8 +35,8 @@ def fresh_app(app):
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
-    assert fresh_app.groups["computed"] == ["organism", "organism-control"]
-    assert fresh_app.groups["live"] == ["organism-planted", "photo", *live_models()]
+    computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *live_models())
+    assert fresh_app.models == (*computed, *live)
     screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
     html = regions(screen, complete=False)
     # Without tables the grid is what the study printed, before anything is fetched.
