@@ -130,7 +130,7 @@ def serve() -> None:
     # None marks a module that cannot be imported. Parsers don't need PyTorch, which transformers and datasets
     # import if it is there: a worker then holds 785 MB instead of 165.
     sys.modules["torch"] = None  # type: ignore[assignment]
-    os.nice(5)
+    os.nice(15)
     _limit(resource.RLIMIT_CORE, 0)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for number in (0, 1):  # a parser that prints writes no answer

@@ -29,6 +29,7 @@ PHOTOGRAPHIC, TOY = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
+SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -73,6 +74,7 @@ def start(settings: Settings) -> None:
         InputError: If a model or a device isn't available, or the address can't be served.
     """
     bound_memory()
+    sys.setswitchinterval(SWITCH)
     host, port = settings.host.strip("[]"), settings.port or int(os.environ.get("GRADIO_SERVER_PORT") or 0)
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()

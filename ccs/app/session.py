@@ -31,6 +31,7 @@ FACE_SIDE = 96
 MAX_HISTORY = 100  # steps that can be undone
 SECONDS = 3600  # that a session is kept without a request
 MOST, LIMIT = 200, 512 * 2**20  # sessions, and bytes of all of them: their images
+OF_ADDRESS = LIMIT // 4  # bytes of an address
 
 
 class App:
@@ -201,8 +202,8 @@ class Session:
 class Sessions:
     """The sessions of all visitors, by the key of their page. Use it only in the event loop.
 
-    At most `MOST` sessions and `LIMIT` bytes are kept. If there are more, the address that has most loses its
-    oldest ones.
+    At most `MOST` sessions and `LIMIT` bytes are kept, of an address `OF_ADDRESS` bytes. If there are more,
+    the address that has most loses its oldest ones.
     """
 
     def __init__(self) -> None:
@@ -226,7 +227,7 @@ class Sessions:
         sizes = Counter[str]()
         for other in self._sessions.values():
             sizes[other.client] += other.size
-        while sizes.total() > LIMIT:
+        while sizes.total() > LIMIT or sizes.most_common(1)[0][1] > OF_ADDRESS:
             largest, _ = sizes.most_common(1)[0]
             oldest = next(key for key, other in self._sessions.items() if other.client == largest)
             sizes[largest] -= self._sessions.pop(oldest).size
