@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -113,7 +112,7 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
     wanted = [file_of(entry) for entry in entries[:max_clips]]
-    paths = match(wanted, files.ending_in(*VIDEOS), files.source, key=_without_ending)
+    paths = match(wanted, files.ending_in(*VIDEOS), files.source, VIDEOS)
     clips: dict[str, tuple[str, ...]] = {}
     skipped: list[str] = []
     total = hashlib.sha256(f"{record.frames} frames".encode())
@@ -139,10 +138,6 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
         source=as_text(files.source),
         skipped=tuple(skipped),
     )
-
-
-def _without_ending(path: str) -> str:
-    return os.path.splitext(path)[0] if ending(path) in VIDEOS else path
 
 
 def file_of(entry: Mapping[str, Any]) -> str:

@@ -294,32 +294,28 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
     occupation, which is left out if it has fewer images than the largest cut-off, or only those of one set:
     these can't be resampled, nor split into the halves of cross-fitted metrics.
     """
-    pairs = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
+    pairs = zip(*map(rows.strings, ("a1_type", "a1", "a2_type", "a2")), strict=True)
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
     # The paper's code uses the last word of the file's name, which has the same words as the caption.
     occupation_of = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
-    occupations = paper.occupations()
+    known, smallest = set(paper.occupations()), max(record.k.values())
     fitting = [
         row
-        for row, groups in enumerate(varied)
-        if record.groups.keys() <= groups.keys() and occupation_of[row] in occupations
+        for row, cells in enumerate(varied)
+        if {*record.groups} <= {*cells} and occupation_of[row] in known
     ]
     at, fields = rows.readable(sample, strata=occupation_of, among=fitting)
     pools, sets = np.array(occupation_of)[at], np.array(rows.strings("counterfactual_set"))[at]
-    smallest_pool = max(record.k.values())
-    ranked, few = [], []
-    for name in occupations:
-        size, sets_of = int((pools == name).sum()), len({*sets[pools == name]})
-        if size >= smallest_pool and sets_of > 1:
-            ranked.append(name)
-        else:
-            few.append(f"occupation {name}: only {f'{size} images' if sets_of != 1 else 'one set of images'}")
+    counts = {name: ((pools == name).sum(), len({*sets[pools == name]})) for name in paper.occupations()}
+    ranked = tuple(name for name, (images, n_sets) in counts.items() if images >= smallest and n_sets > 1)
     if not ranked:
-        raise InputError(
-            f"No occupation of {record.name!r} has the {smallest_pool} images of two sets or more that its "
-            "cut-off needs."
-        )
-    fields["notes"] = (*fields["notes"], *few)
+        needed = f"{smallest} images of two sets or more that its cut-off needs"
+        raise InputError(f"No occupation of {record.name!r} has the {needed}.")
+    few = {name: counts[name] for name in counts if name not in ranked}
+    fields["notes"] += tuple(
+        f"occupation {name}: too few images ({images}) or sets ({n_sets})"
+        for name, (images, n_sets) in few.items()
+    )
     groups = {attribute: np.array([varied[row][attribute] for row in at]) for attribute in record.groups}
     units = np.unique(sets, return_inverse=True)[1].astype(np.int64)
-    return _gallery(groups, dict(record.k), fields, occupations=tuple(ranked), pools=pools, units=units)
+    return _gallery(groups, dict(record.k), fields, occupations=ranked, pools=pools, units=units)

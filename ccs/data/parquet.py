@@ -85,9 +85,9 @@ def read_parquet(
                 left_out = {image_column, *others} if labeled else {*schema.names}
                 columns = {column: [] for column in schema.names if column not in left_out}
             if missing := sorted({*columns, image_column} - {*schema.names}):
-                raise InputError(f"{source}: {path} has no column {missing[0]!r}, which the first file has.")
-            most = None if max_rows is None else -(-max_rows * number // len(files))
-            end, chosen = _row_groups(opened.metadata, opener, source, total, most, spaced=spaced)
+                raise ValueError(f"{path} has no column {missing[0]!r}, which the first file has")
+            wanted = None if max_rows is None else -(-max_rows * number // len(files)) - total
+            end, chosen = _row_groups(opened.metadata, opener, total, wanted, spaced=spaced)
             unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
             usable = [column for column in columns if column not in unusable]
             # Group by group, since the columns of a group are next to each other in the file.
@@ -122,23 +122,23 @@ def read_parquet(
 
 
 def _row_groups(
-    metadata: pq.FileMetaData, opener: Opener, source: str, first: int, end: int | None, *, spaced: bool
+    metadata: pq.FileMetaData, opener: Opener, first: int, wanted: int | None, *, spaced: bool
 ) -> tuple[int, list[_Group]]:
-    """Choose a file's row groups for the set's rows from `first` to `end`; return the end, and the groups."""
+    """Choose a file's row groups for `wanted` rows of the set, from row `first` on, and return their end."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
-        raise InputError(
-            f"{source!r} has a row group of {largest >> 20:,} MB, which may be in memory twice; at most "
-            f"{GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
+        raise ValueError(
+            f"a row group of {largest >> 20:,} MB may be in memory twice, and at most {GROUP_BYTES >> 20:,} MB "
+            "are read; write it with smaller ones, such as row_group_size=1000"
         )
-    wanted = metadata.num_rows if end is None else end - first
+    wanted = metadata.num_rows if wanted is None else wanted
     needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
-    chosen, last = [], first
+    end, chosen = first, list[_Group]()
     for number in spread(len(groups), needed) if spaced else range(needed):
-        count, size = groups[number].num_rows, groups[number].total_byte_size
-        chosen.append(_Group(opener, number, last, max(1, min(AT_ONCE, BATCH_BYTES * count // max(1, size)))))
-        last += count
-    return min(last, first + wanted), chosen
+        count, size = groups[number].num_rows, max(1, groups[number].total_byte_size)
+        chosen.append(_Group(opener, number, end, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
+        end += count
+    return min(end, first + wanted), chosen
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from ccs.data.files import SPLITS
@@ -47,25 +47,8 @@ def _cell_text(cell: object) -> str:
     return "" if cell is None or isinstance(cell, list | dict) else str(cell).strip()
 
 
-def path_column(rows: Sequence[Row], name: str) -> str:
-    """Return the column that holds the paths of files.
-
-    Args:
-        rows: The rows of a table.
-        name: Its name in messages.
-
-    Raises:
-        InputError: If there is none.
-    """
-    columns = list(rows[0]) if rows else ["no rows"]
-    if key := next((column for column in PATHS if column in columns), ""):
-        return key
-    listed = ", ".join(columns)[:200]
-    raise InputError(f"{name} needs a column `file`, columns of labels, and commas between; it has {listed}.")
-
-
 def match(
-    rows: Sequence[str], files: Iterable[str], name: str, key: Callable[[str], str] = str
+    rows: Sequence[str], files: Iterable[str], name: str, endings: tuple[str, ...] = ()
 ) -> list[str | None]:
     """Find each row's file: that path, or the longest end of it that fits one file alone.
 
@@ -73,7 +56,7 @@ def match(
         rows: Paths as a table has them.
         files: The paths of the files that are there.
         name: The table's name in messages.
-        key: What of a file's name is compared.
+        endings: Endings of files that make no difference.
 
     Returns:
         The path of each row's file, None for a file that isn't there.
@@ -83,12 +66,12 @@ def match(
     """
     by_name: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for file in files:
-        parts = _parts(file, key)
+        parts = _parts(file, endings)
         by_name[parts[0]][file] = parts
     row_of: dict[str | None, str] = {}
     matched: list[str | None] = []
     for row in rows:
-        parts = _parts(row, key)
+        parts = _parts(row, endings)
         fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
         longest = max(fits.values(), default=0)
         best = [file for file, fit in fits.items() if fit == longest > 0]
@@ -105,11 +88,13 @@ def match(
     return matched
 
 
-def _parts(path: str, key: Callable[[str], str]) -> list[str]:
+def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
     """Return a path's parts, the last first: one kind of slash, no ".", no space around, Unicode composed."""
-    parts = unicodedata.normalize("NFC", path.strip().replace("\\", "/")).split("/")
-    parts = [part for i, part in enumerate(parts) if part != "." and (part or i == 0)]
-    return [key("".join(parts[-1:])), *parts[-2::-1]]
+    path = unicodedata.normalize("NFC", path.strip().replace("\\", "/"))
+    if path.lower().endswith(endings):
+        path = path.rpartition(".")[0]
+    *folders, name = path.split("/")
+    return [name, *[part for i, part in enumerate(folders) if part != "." and (part or i == 0)][::-1]]
 
 
 def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
