@@ -13,23 +13,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ccs.data import (
-    ALIASES,
-    SOURCES,
-    AnySet,
-    BiasSet,
-    ClassificationSet,
-    DatasetRecord,
-    ImageSet,
-    clips,
-    hub,
-    labeled,
-    synthetic,
-    untrusted,
-)
+from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet
+from ccs.data.clips import retrieval_set
 from ccs.data.files import SPLITS, VIDEOS, list_files
+from ccs.data.hub import download
+from ccs.data.labeled import make_set, people, renamed
 from ccs.data.layouts import read_files
 from ccs.data.rows import Sample
+from ccs.data.synthetic import image_set, open_world
+from ccs.data.untrusted import PREFIX, hub_rows, upload_rows
 from ccs.errors import InputError
 from ccs.files import as_text
 
@@ -144,7 +136,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
     """
     sample = Sample(max_images, seed)
     if spec in ("world", "world/images"):
-        return synthetic.image_set(max_images or WORLD_IMAGES, seed)
+        return image_set(max_images or WORLD_IMAGES, seed)
     known = SOURCES.get(ALIASES.get(spec, spec))
     holds_clips = known is not None and known.kind == "videos"
     opened = None if holds_clips else _open(spec, "images", sample, (), split)
@@ -161,13 +153,13 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         name: The set's name.
 
     Returns:
-        People with all columns of 2 to 50 groups that `labeled.people` takes, those of usual names first.
+        People with all columns of 2 to 50 groups that `people` takes, those of usual names first.
 
     Raises:
         InputError: If it is no such file, or exceeds a bound.
     """
-    record, rows = DatasetRecord(name=name, kind="bias"), untrusted.upload_rows(data, name)
-    return labeled.people(record, rows, every_column=True)
+    record, rows = DatasetRecord(name=name, kind="bias"), upload_rows(data, name)
+    return people(record, rows, every_column=True)
 
 
 def _open(
@@ -175,21 +167,21 @@ def _open(
 ) -> AnySet:
     """Open any set. kind: a user's set's. names: those of classes, or of columns of groups."""
     if spec.startswith("world/"):
-        drawn = synthetic.open_world(spec.removeprefix("world/"), sample.max_rows, seed)
+        drawn = open_world(spec.removeprefix("world/"), sample.max_rows, seed)
         if names and isinstance(drawn, ClassificationSet):
-            return replace(drawn, classes=labeled.renamed(drawn.classes, names, spec))
+            return replace(drawn, classes=renamed(drawn.classes, names, spec))
         return drawn
     record, place, split = _describe(spec, kind, split)
-    rows = untrusted.hub_rows(record, sample.max_rows) if place is None else None
+    rows = hub_rows(record, sample.max_rows) if place is None else None
     if rows is None:
-        files = hub.download(record) if place is None else list_files(place, as_text(str(place)))
+        files = download(record) if place is None else list_files(place, as_text(str(place)))
         holds_videos = kind == "classification" and files.ending_in(*VIDEOS) and not files.images
         if record.kind == "videos" or (holds_videos and not record.known):
-            return clips.retrieval_set(files, record, sample.max_rows)
+            return retrieval_set(files, record, sample.max_rows)
         rows = read_files(files, record, split)
         if record.names_file:
             names = files.lines(record.names_file)
-    opened = labeled.make_set(record, rows, sample, names)
+    opened = make_set(record, rows, sample, names)
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)
     return opened
@@ -221,14 +213,14 @@ def _describe(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | N
         spec, split = place, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
         return known, local_copy(known), split
-    path, is_untrusted = Path(spec).expanduser(), spec.startswith(untrusted.PREFIX)
+    path, is_untrusted = Path(spec).expanduser(), spec.startswith(PREFIX)
     if path.is_dir():
         return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path, split
     if path.suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl") and path.is_file():
         raise InputError(f"{spec!r} is no dataset; give the folder with the images, and labels.csv in it.")
     if path.is_file():
         return DatasetRecord(name=as_text(path.stem), kind=kind), path, split
-    address = _HUB_ID.fullmatch(spec.removeprefix(untrusted.PREFIX))
+    address = _HUB_ID.fullmatch(spec.removeprefix(PREFIX))
     if address and ".." not in address[1] and not spec.startswith("."):
         name, split_there = spec if is_untrusted else address[1], address[2] or ""
         return DatasetRecord(name=name, kind=kind, hub=address[1], split=split_there, large=True), None, split
