@@ -164,7 +164,7 @@ class DatasetRecord:
     templates: str = "plain"
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     annotations: str = ""
-    frames: int = 0
+    frames: int = 12
     groups: Mapping[str, str] = field(default_factory=dict)
     k: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0

@@ -32,7 +32,6 @@ WORLD_IMAGES = 5000
 DATA_ROOT = "CCS_DATA"
 """The environment variable with a folder of local copies, each under its set's name."""
 _HUB_ID = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
-_FRAMES = 12  # of a clip of a user's set
 
 
 def open_dataset(
@@ -214,12 +213,11 @@ def _describe(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | N
     if known := SOURCES.get(ALIASES.get(spec, spec)):
         return known, local_copy(known), split
     path, is_untrusted = Path(spec).expanduser(), spec.startswith(PREFIX)
-    if path.is_dir():
-        return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path, split
     if path.suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl") and path.is_file():
         raise InputError(f"{spec!r} is no dataset; give the folder with the images, and labels.csv in it.")
-    if path.is_file():
-        return DatasetRecord(name=as_text(path.stem), kind=kind), path, split
+    if path.exists():
+        name = path.resolve().name if path.is_dir() else path.stem
+        return DatasetRecord(name=as_text(name), kind=kind), path, split
     address = _HUB_ID.fullmatch(spec.removeprefix(PREFIX))
     if address and ".." not in address[1] and not spec.startswith("."):
         name, split_there = spec if is_untrusted else address[1], address[2] or ""

@@ -128,8 +128,8 @@ def _row_groups(
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
         raise ValueError(
-            f"a row group of {largest >> 20:,} MB may be in memory twice; at most {GROUP_BYTES >> 20:,} MB are "
-            "read: write it with smaller ones, such as row_group_size=1000"
+            f"a row group has {largest >> 20:,} MB, which may be in memory twice, and at most "
+            f"{GROUP_BYTES >> 20:,} MB are read: write smaller ones, such as row_group_size=1000"
         )
     wanted = metadata.num_rows if wanted is None else wanted
     needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
