@@ -68,7 +68,10 @@ def _rehearse(stack: ExitStack, folder: Path, options: RehearsalOptions) -> int:
     for kind, key in (("openai", "OPENAI"), ("anthropic", "ANTHROPIC"), ("google", "GEMINI")):
         server = stack.enter_context(SERVERS[kind](rehearsal_hub.answer))
         os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{key}_BASE_URL": server.base_url}
-    provider.GOOGLE = os.environ["GEMINI_BASE_URL"]
+    provider.SERVERS |= {
+        "google": os.environ["GEMINI_BASE_URL"],
+        "anthropic": os.environ["ANTHROPIC_BASE_URL"],
+    }
     from ccs import paper
 
     small, steps, out = options.small, _Steps(), folder / "results"

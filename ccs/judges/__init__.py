@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from ccs.errors import InputError
 from ccs.texts.labels import TAGS
@@ -25,7 +25,11 @@ _PAPER_JUDGES = (
     ),
 )
 """The paper's judges, the day on which each is shut down, and the model nearest to it in age."""
-_SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
+_OPTION = r"(effort=\w+|temperature=\d+(\.\d+)?)"
+_SPEC = re.compile(
+    rf"(?P<provider>{'|'.join(PROVIDERS)})(:(?P<model>[^@?\s]+))?"
+    rf"(@(?P<url>https?://(\[[\da-f:]+\]|[^/@:?\s]+)(:\d+)?(/[^@?\s]*)?))?(\?(?P<options>{_OPTION}(&{_OPTION})*))?"
+)
 
 
 @dataclass(frozen=True)
@@ -82,35 +86,21 @@ class JudgeSpec:
     def parse(cls, text: str) -> JudgeSpec:
         """Read one judge's name from the command line. Raises InputError."""
         match = _SPEC.fullmatch(text.strip())
-        safe_text = re.sub(r"//[^/]*@", "//", text.strip())  # without a password
-        if match is None or match["provider"] not in PROVIDERS:
+        provider, model, url, options = (
+            match.group("provider", "model", "url", "options") if match else [""] * 4
+        )
+        model = model or DEFAULT_MODELS.get(provider)
+        if not model or (provider == "compatible" and not url) or (provider == "anthropic" and options):
+            safe_text = re.sub(r"//[^/]*@", "//", text.strip())  # without a password
             raise InputError(
-                f"{safe_text!r} is not a judge; a judge is {TAGS} or "
-                f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
+                f"{safe_text!r} is not a judge; a judge is {TAGS} or PROVIDER[:MODEL][@URL][?effort=WORD&"
+                f"temperature=NUMBER], where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}. The "
+                "last needs a model and a URL, as in compatible:llama3.1:8b@http://localhost:11434/v1, and "
+                "a key from the environment (COMPATIBLE_API_KEY). anthropic takes no effort or temperature."
             )
-        provider, url = match["provider"], match["url"]
-        model = match["model"] or DEFAULT_MODELS.get(provider)
-        if model is None or (provider == "compatible" and url is None):
-            raise InputError(
-                f"The judge {safe_text!r} is incomplete; a compatible server is named with its model and "
-                "address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
-            )
-        parts = urlsplit(url or "http://none")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            raise InputError(
-                f"{safe_text!r} has no server address after @: it begins with http:// or https://, and holds "
-                "no user or password; a key comes from the environment (COMPATIBLE_API_KEY)."
-            )
-        options = dict(parse_qsl(match["options"] or "", keep_blank_values=True))
-        effort, temperature = options.pop("effort", None), options.pop("temperature", None)
-        if options or effort == "" or not re.fullmatch(r"\d+(\.\d+)?", temperature or "0"):
-            raise InputError(
-                f"{match['options']!r} are no options of a judge; use effort=WORD or temperature=NUMBER."
-            )
-        if provider == "anthropic" and temperature is not None:
-            raise InputError(f"The judge {provider}:{model} takes no temperature: the API rejects it.")
-        number = None if temperature is None else float(temperature)
-        return cls(provider, model, url and url.rstrip("/"), effort, number)
+        values = dict(parse_qsl(options or ""))
+        temperature = float(values["temperature"]) if "temperature" in values else None
+        return cls(provider, model, url and url.rstrip("/"), values.get("effort"), temperature)
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:

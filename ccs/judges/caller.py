@@ -25,7 +25,7 @@ from ccs.judges.prices import (
     no_price,
     read_prices,
 )
-from ccs.judges.provider import AnthropicProvider, Provider, Request, UnansweredError, Usage
+from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
 
 if TYPE_CHECKING:
@@ -96,15 +96,15 @@ class Cache:
         tokens = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
         self._db.execute("INSERT INTO calls VALUES (?, ?, ?, ?)", (key, *tokens, dollars))
 
-    def totals(self, keys: Iterable[str]) -> tuple[int, int, int, int, float]:
-        """Sum up requests: their number, input and output tokens, how many state none, and dollars."""
-        row: tuple[int, int, int, int, float] = self._db.execute(
-            "SELECT count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0), "
-            "count(*) - count(input_tokens), ifnull(sum(dollars), 0.0) FROM calls "
-            "WHERE key IN (SELECT value FROM json_each(?))",
+    def totals(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Sum up requests: `calls`, their tokens, those that state none, and `dollars`."""
+        cursor = self._db.execute(
+            "SELECT count(*) calls, ifnull(sum(input_tokens), 0) input_tokens, ifnull(sum(output_tokens), 0) "
+            "output_tokens, count(*) - count(input_tokens) calls_without_usage, ifnull(sum(dollars), 0.0) "
+            "dollars FROM calls WHERE key IN (SELECT value FROM json_each(?))",
             (json.dumps([*keys]),),
-        ).fetchone()
-        return row
+        )
+        return dict(zip((column[0] for column in cursor.description), cursor.fetchone(), strict=True))
 
 
 Answer = Mapping[str, Any] | str
@@ -129,15 +129,14 @@ class Caller:
         self.cost = find_cost(spec, read_prices(settings.prices))
         if self.cost is None and (settings.budget is not None or spec.provider == "compatible"):
             raise no_price(spec)
-        kind = AnthropicProvider if spec.provider == "anthropic" else Provider
-        self.provider = kind(spec, settings)
+        self.provider = Provider(spec, settings)
         self.settings = settings
         self.spending = spending
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return the model's entry for a manifest, without key and URL."""
-        identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
-        replaced = self.provider.spec.instead_of
+        identity, replaced = self.provider.identity(), self.provider.spec.instead_of
+        identity.pop("base_url", None)
         instead = {"instead_of": replaced} if replaced else {}
         return {"name": self.name, "stand_in": False} | identity | instead
 
@@ -158,16 +157,10 @@ class Caller:
             (None if the price is unknown).
         """
         with Cache.open(self.settings.cache) as cache:
-            *counts, dollars = cache.totals({self.provider.cache_key(request) for request in requests})
-        estimated = self.estimate_cost(requests).dollars
-        return {
-            "judge": self.name,
-            **dict(
-                zip(("calls", "input_tokens", "output_tokens", "calls_without_usage"), counts, strict=True)
-            ),
-            "dollars": None if self.cost is None else round(dollars, 6),
-            "estimated_dollars": None if math.isnan(estimated) else round(estimated, 6),
-        }
+            totals = cache.totals({self.provider.cache_key(request) for request in requests})
+        dollars = {"dollars": totals["dollars"], "estimated_dollars": self.estimate_cost(requests).dollars}
+        known = {name: None if self.cost is None else round(value, 6) for name, value in dollars.items()}
+        return {"judge": self.name} | totals | known
 
     async def ask(self, key: str, request: Request, cache: Cache) -> str:
         """Send a request until it is answered, and store the answer.

@@ -109,16 +109,11 @@ def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
 
 def no_price(spec: JudgeSpec) -> InputError:
     """Return the error for a judge that must have a price and has none."""
-    hint = ""
-    if urlsplit(spec.base_url or "").hostname == HUGGING_FACE:
-        hint = (
-            "Name the provider after the model, as in compatible:openai/gpt-oss-120b:groq@https://"
-            f"{HUGGING_FACE}/v1, whose prices are mostly known. Or: "
-        )
+    server = f" at {spec.base_url}" if spec.base_url else ""
     return InputError(
-        f"No price is known for {spec.name}{f' at {spec.base_url}' if spec.base_url else ''}, so its cost "
-        f"can't be bounded. {hint}{_form(spec.name)} Use 0 for a server of your own; only loopback addresses "
-        "(localhost) are free without a price."
+        f"No price is known for {spec.name}{server}, so its cost can't be bounded. {_form(spec.name)} Use 0 "
+        "for a server of your own; only loopback addresses (localhost) are free without a price. At "
+        f"{HUGGING_FACE}, name the provider after the model, as in openai/gpt-oss-120b:groq."
     )
 
 
@@ -232,9 +227,8 @@ class CostEstimate:
             name: The name of the sum.
             parts: The estimates.
         """
-        requests = sum(part.requests for part in parts)
-        dollars, at_most = (sum(getattr(part, field) for part in parts) for field in ("dollars", "at_most"))
-        return cls(name, requests, dollars, at_most)
+        fields = ("requests", "dollars", "at_most")
+        return cls(name, *(sum(getattr(part, field) for part in parts) for field in fields))
 
     def repeated(self, n: int) -> CostEstimate:
         """Return the cost of n times as many requests."""

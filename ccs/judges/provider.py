@@ -1,15 +1,14 @@
 """Providers of LLMs: one request gets one reply or one error.
 
-OpenAI, Google, and all compatible servers (Hugging Face, vLLM, Ollama, llama.cpp) speak chat completions;
-Anthropic has its own protocol. A provider sends a request once. Retries, limits, the cache, and the budget
-are in `caller`, so the SDKs' own retries are off and counts are exact.
+OpenAI, Anthropic, Google, and all compatible servers (Hugging Face, vLLM, Ollama, llama.cpp) speak chat
+completions. A provider sends a request once. Retries, limits, the cache, and the budget are in `caller`, so
+the SDK's own retries are off and counts are exact.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -18,13 +17,16 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from ccs.errors import InputError, require
 from ccs.judges import JudgeSettings, JudgeSpec
 
-GOOGLE = "https://generativelanguage.googleapis.com/v1beta/openai"
-"""Google's server of chat completions."""
+SERVERS = {
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "anthropic": "https://api.anthropic.com/v1",
+}
+"""Servers of chat completions, besides OpenAI's."""
 KEYS = {
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -37,6 +39,12 @@ MAX_REPLY_BYTES = 2**20
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
 _MALFORMED = (LookupError, TypeError, AttributeError, ValueError)
+_FATAL = {
+    401: "does not accept the key given ({}).",
+    403: "refuses access with the key given ({}). Check what the key may do.",
+    404: "is not a model that its server knows ({}).",
+}
+"""The sentence after the model's name for a status after which no request can succeed."""
 _NO_CREDIT = re.compile(
     r"insufficient.?(quota|balance|funds|credit)|billing_|out of credit|spend(ing)? (cap|limit)|"
     r"credits? .*(deplet|exhaust|too low)",
@@ -91,9 +99,6 @@ class UnansweredError(Exception):
 class Provider:
     """One model on a server of chat completions: call `open`, then `send`, then `aclose`."""
 
-    package: ClassVar[str] = "openai"
-    client: ClassVar[str] = "AsyncOpenAI"
-
     def __init__(self, spec: JudgeSpec, settings: JudgeSettings) -> None:
         self.spec = spec
         self.settings = settings
@@ -115,31 +120,29 @@ class Provider:
         return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
     def open(self) -> None:
-        """Import the provider's package and open its client. Raises InputError without package or key."""
-        require("judges", self.package, "httpx2")
+        """Open the client. Raises InputError without package or key."""
+        require("judges", "openai", "httpx2")
         import httpx2
+        import openai
 
-        self._sdk = importlib.import_module(self.package)
-        timeout = self.settings.timeout
         # httpx2 follows no redirect, which would send the key to another host.
-        http_client = httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]})
-        self._client = getattr(self._sdk, self.client)(
+        timeout = self.settings.timeout
+        self._client = openai.AsyncOpenAI(
             api_key=self.api_key(),
-            base_url=self.spec.base_url or (GOOGLE if self.spec.provider == "google" else None),
+            base_url=self.spec.base_url or SERVERS.get(self.spec.provider),
             timeout=timeout,
             max_retries=0,
             default_headers={"Accept-Encoding": "identity"},
-            http_client=http_client,
+            http_client=httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]}),
         )
 
     def api_key(self) -> str:
         """Return the API key from the environment. Raises InputError that names the variable."""
         variables = KEYS[self.spec.provider]
-        for variable in variables:
-            if value := os.environ.get(variable, "").strip():
-                return value
-        if self.spec.provider == "compatible":
-            return "none"  # local servers need none, but the SDK needs a string
+        keys = filter(None, (os.environ.get(variable, "").strip() for variable in variables))
+        # Local servers need none, but the SDK needs a string.
+        if key := next(keys, "none" if self.spec.provider == "compatible" else ""):
+            return key
         raise InputError(
             f"The judge {self.spec.name} needs a key in the environment variable {' or '.join(variables)}; "
             "the judge `tags` and local servers (compatible:MODEL@URL) need none."
@@ -163,83 +166,59 @@ class Provider:
             UnansweredError: There is no answer to this request.
             InputError: There will be none to any, such as when the key isn't accepted.
         """
+        spec = self.spec
+        # The old name of the limit is the one that local servers and Google support.
+        limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
+        sampling = {"reasoning_effort": spec.effort, "temperature": spec.temperature}
+        answer = {"name": "answer", "schema": dict(request.schema), "strict": True}
         try:
-            response = await self.call(request, max_tokens)
+            response = await self._client.chat.completions.create(
+                model=spec.model,
+                messages=[
+                    {"role": "system", "content": request.system},
+                    {"role": "user", "content": request.user},
+                ],
+                response_format={"type": "json_schema", "json_schema": answer},
+                **{limit: max_tokens},
+                **{name: value for name, value in sampling.items() if value is not None},
+            )
         except Exception as error:
             raise self._explain(error) from None
         usage = None
         try:
             body = response.to_dict(warnings=False)  # not validated, and the SDK doesn't do it either
-            with contextlib.suppress(*_MALFORMED):  # odd counts never discard an answer that was paid for
-                counts = self.count_tokens(body["usage"])
-                if all(type(count) is int and 0 <= count < 10**9 for count in counts):
-                    usage = Usage(*counts)
-            text, refusal, truncated = self.read_body(body)
+            usage = _count_tokens(body)
+            choice = body["choices"][0]
+            message, finish = choice["message"], choice.get("finish_reason")
+            refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
+            text = message.get("content")
         except _MALFORMED:
             cause = "broken reply: not what the protocol promises"
             raise UnansweredError(cause, again=True, usage=usage) from None
         if refusal:
             raise UnansweredError(f"refusal: {refusal}", usage=usage)
-        if truncated:
+        if finish == "length":
             raise UnansweredError(f"truncated: at {max_tokens:,} tokens; raise --max-tokens", usage=usage)
         if not isinstance(text, str):
             raise UnansweredError("off-schema: no text in the reply", usage=usage)
         return text, usage
 
-    async def call(self, request: Request, max_tokens: int) -> Any:
-        """Return the SDK's response to a request. The SDK's errors pass through.
-
-        Args:
-            request: The request.
-            max_tokens: The longest reply, hidden reasoning included.
-        """
-        spec = self.spec
-        # The old name of the limit is the one that local servers and Google support.
-        limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
-        sampling = {"reasoning_effort": spec.effort, "temperature": spec.temperature}
-        return await self._client.chat.completions.create(
-            model=spec.model,
-            messages=[
-                {"role": "system", "content": request.system},
-                {"role": "user", "content": request.user},
-            ],
-            response_format={
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": dict(request.schema), "strict": True},
-            },
-            **{limit: max_tokens},
-            **{name: value for name, value in sampling.items() if value is not None},
-        )
-
-    def count_tokens(self, usage: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the input and output tokens that a reply states, unchecked."""
-        sent, received = usage["prompt_tokens"], usage["completion_tokens"]
-        # Google counts hidden reasoning only in the total.
-        return sent, max(received, usage.get("total_tokens", 0) - sent)
-
-    def read_body(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
-        """Return a reply's text, why the model refused (or ""), and whether the reply was cut off."""
-        choice = body["choices"][0]
-        message, finish = choice["message"], choice.get("finish_reason")
-        refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
-        return message.get("content"), refusal, finish == "length"
-
     def _explain(self, error: Exception) -> Exception:
         """Return the exception to raise for one of the SDK's; other errors come back unchanged."""
         import httpx2
+        import openai
 
-        sdk = self._sdk
-        if isinstance(error, sdk.APITimeoutError):
-            return UnansweredError("timeout: no answer in time", again=True)
-        if isinstance(error, sdk.APIStatusError):
+        if isinstance(error, openai.APIStatusError):
             message = error.message if isinstance(error.body, dict) else error.response.text
             return self._refused(error.status_code, message, error.response.headers)
-        if isinstance(error, sdk.APIConnectionError):
+        if isinstance(error, openai.APITimeoutError):
+            return UnansweredError("timeout: no answer in time", again=True)
+        if isinstance(error, openai.APIConnectionError):
             reason = error.__cause__ or error
-            unused = isinstance(reason, httpx2.ConnectError)
+            usage = Usage() if isinstance(reason, httpx2.ConnectError) else None
             cause = f"connection: {reason or type(reason).__name__}"
-            return UnansweredError(cause, again=True, usage=Usage() if unused else None)
-        if isinstance(error, ValueError | RecursionError | sdk.APIError):
+            return UnansweredError(cause, again=True, usage=usage)
+        if isinstance(error, ValueError | RecursionError | openai.APIError):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
@@ -248,20 +227,12 @@ class Provider:
         text, name = f"{status} {message}", self.spec.name
         busy = status in (408, 409, 425, 429) or status >= 500
         if status == 402 or _NO_CREDIT.search(message) or (not busy and _QUOTA.search(message)):
-            return InputError(
-                clean(
-                    f"The account of {name} has no credit or quota left ({text}). Add credit there or raise "
-                    "its limit, then run the same command again: answers so far are kept."
-                )
-            )
-        if status == 401 or "API_KEY_INVALID" in message:
-            return InputError(clean(f"{name} does not accept the key given ({text})."))
-        if status == 403:
-            return InputError(
-                clean(f"{name} refuses access with the key given ({text}). Check what the key may do.")
-            )
-        if status == 404:
-            return InputError(clean(f"{name} is not a model that its server knows ({text})."))
+            advice = "Add credit there or raise its limit, then run the same command again"
+            text = f"The account of {name} has no credit or quota left ({text}). {advice}: answers are kept."
+            return InputError(clean(text))
+        if "API_KEY_INVALID" in message or status in _FATAL:
+            sentence = _FATAL[401 if "API_KEY_INVALID" in message else status]
+            return InputError(clean(f"{name} {sentence.format(text)}"))
         if busy:
             label = "rate limit" if status == 429 else "unavailable"
             delay = re.search(r"retryDelay\W+([\d.]+)s", message)  # Google states it in the body
@@ -270,42 +241,16 @@ class Provider:
         return UnansweredError(f"rejected: {text}", usage=Usage())
 
 
-class AnthropicProvider(Provider):
-    """One model at Anthropic."""
-
-    package = "anthropic"
-    client = "AsyncAnthropic"
-
-    async def call(self, request: Request, max_tokens: int) -> Any:
-        """Return the SDK's response to a request, as in `Provider.call`.
-
-        Args:
-            request: The request.
-            max_tokens: The longest reply, hidden reasoning included.
-        """
-        output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
-        if self.spec.effort is not None:
-            output["effort"] = self.spec.effort
-        return await self._client.messages.create(
-            model=self.spec.model,
-            max_tokens=max_tokens,
-            system=request.system,
-            messages=[{"role": "user", "content": request.user}],
-            output_config=output,
-        )
-
-    def count_tokens(self, usage: dict[str, Any]) -> tuple[Any, Any]:
-        """See `Provider.count_tokens`."""
-        cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
-        return usage["input_tokens"] + sum(usage.get(name) or 0 for name in cached), usage["output_tokens"]
-
-    def read_body(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
-        """See `Provider.read_body`."""
-        texts = [str(block.get("text")) for block in body["content"] if block.get("type") == "text"]
-        stop = body.get("stop_reason")
-        refusal = "the model declined" if stop == "refusal" else ""
-        truncated = stop in ("max_tokens", "model_context_window_exceeded")
-        return "".join(texts) if texts else None, refusal, truncated
+def _count_tokens(body: Mapping[str, Any]) -> Usage | None:
+    """Return the tokens that a reply states; None for odd ones, which never discard a reply."""
+    with contextlib.suppress(*_MALFORMED):
+        usage = body["usage"]
+        sent, received = usage["prompt_tokens"], usage["completion_tokens"]
+        # Google counts hidden reasoning only in the total.
+        counts = sent, max(received, usage.get("total_tokens", 0) - sent)
+        if all(type(count) is int and 0 <= count < 10**9 for count in counts):
+            return Usage(*counts)
+    return None
 
 
 async def _bound(response: Any) -> None:

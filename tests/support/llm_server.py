@@ -1,4 +1,4 @@
-"""Local HTTP servers that speak the protocols of OpenAI and Anthropic, asked by the real SDKs.
+"""Local HTTP servers that speak OpenAI's protocol, asked by the real SDK.
 
 A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one per
 request.
@@ -48,10 +48,10 @@ def yes(user, schema):
     return verdicts(dict.fromkeys(schema["required"], True))
 
 
-class LLMServer(LocalServer):
-    """A protocol adds `kind`, `model`, a question's `path`, `read` (a request's system, user and schema),
-    `reply_body` (the reply of an act, with this text or, where the model refuses, None) and `error`.
-    """
+class OpenAIServer(LocalServer):
+    kind = "openai"
+    model = "gpt-4o"
+    path = "/v1/chat/completions"
 
     def __init__(self, answer=yes):
         super().__init__()
@@ -67,7 +67,7 @@ class LLMServer(LocalServer):
 
     @property
     def base_url(self):
-        return self.url
+        return f"{self.url}/v1"
 
     @property
     def spec(self):
@@ -81,8 +81,7 @@ class LLMServer(LocalServer):
         self._released.set()
 
     def dispatch(self, request):
-        end = self.path.rpartition(self.model)[2]  # any model may be asked for, as Google's address says
-        assert request.path.endswith(end), request.path
+        assert request.path == self.path
         headers = {name.lower(): value for name, value in request.headers.items()}
         system, user, schema = self.read(request.json)
         received = Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
@@ -125,21 +124,6 @@ class LLMServer(LocalServer):
             text = text[: len(text) // 2]
         return self.reply_body(text, act.kind)
 
-
-@cache
-def _packed():
-    return gzip.compress(bytes(2**26))
-
-
-class OpenAIServer(LLMServer):
-    kind = "openai"
-    model = "gpt-4o"
-    path = "/v1/chat/completions"
-
-    @property
-    def base_url(self):
-        return f"{self.url}/v1"
-
     def read(self, body):
         system, user = body["messages"]
         assert (system["role"], user["role"]) == ("system", "user")
@@ -160,32 +144,23 @@ class OpenAIServer(LLMServer):
         return {"error": {"message": message, "type": "t", "code": None}}
 
 
+@cache
+def _packed():
+    return gzip.compress(bytes(2**26))
+
+
 class CompatibleServer(OpenAIServer):
     kind = "compatible"
     model = "org/local-model:8b"
 
 
-class AnthropicServer(LLMServer):
+class AnthropicServer(OpenAIServer):
     kind = "anthropic"
     model = "claude-sonnet-5-5"
-    path = "/v1/messages"
 
     def read(self, body):
-        assert "temperature" not in body
-        (user,) = body["messages"]
-        form = body["output_config"]["format"]
-        assert (user["role"], form["type"]) == ("user", "json_schema")
-        return body["system"], user["content"], form["schema"]
-
-    def reply_body(self, text, act):
-        content = [] if text is None else [{"type": "text", "text": text}]
-        end = {"refuse": "refusal", "truncate": "max_tokens"}.get(act, "end_turn")
-        kind = {"id": "m", "type": "message", "role": "assistant", "model": self.model}
-        usage = {"input_tokens": 100, "output_tokens": 20}
-        return {**kind, "content": content, "stop_reason": end, "stop_sequence": None, "usage": usage}
-
-    def error(self, status, message):
-        return {"type": "error", "error": {"type": "t", "message": message}}
+        assert not {"temperature", "reasoning_effort"} & {*body}
+        return super().read(body)
 
 
 class GoogleServer(OpenAIServer):
