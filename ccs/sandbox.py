@@ -218,7 +218,8 @@ def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tupl
     try:
         pickle.dump(question, worker.stdin)
         worker.stdin.flush()
-        return _Plain(worker.stdout).load()
+        kind, value, stays = _Plain(worker.stdout).load()
+        return kind, value, stays
     except (OSError, EOFError, pickle.UnpicklingError):
         is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
         return "slow" if is_late else "broken", None, False

@@ -36,7 +36,7 @@ class Lazy(Sequence[T]):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AnySet:
+class BaseSet:
     """What all sets have.
 
     `fingerprint` changes with any image or clip and their order. `skipped`: images that cannot be used, each
@@ -51,7 +51,7 @@ class AnySet:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ImageSet(AnySet):
+class ImageSet(BaseSet):
     """Images without labels.
 
     `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
@@ -82,7 +82,7 @@ class ClassificationSet(ImageSet):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RetrievalSet(AnySet):
+class RetrievalSet(BaseSet):
     """Clips (or images: clips of one frame) with one or more captions each."""
 
     clips: Sequence[Sequence[Image.Image]]
@@ -90,6 +90,9 @@ class RetrievalSet(AnySet):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
+
+
+AnySet = ImageSet | RetrievalSet
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

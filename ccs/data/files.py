@@ -36,6 +36,8 @@ _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
 
 Opener = Callable[[], IO[bytes]]
 """Opens a file, wherever it is; it can be pickled."""
+_Listed = Iterator[tuple[str, Opener | str]]
+"""Paths, each with what opens its file, or the reason why it isn't used."""
 
 
 @dataclass(frozen=True, eq=False)  # a file that replaces another is new to `_zip`
@@ -153,7 +155,8 @@ def list_files(place: Path | Opener, source: str) -> Files:
     openers: dict[str, Opener] = {}
     unused: dict[str, set[str]] = defaultdict(set)
     try:
-        for path, file in _list(opener, isinstance(place, Path) and place.is_dir()):
+        is_folder = isinstance(place, Path) and place.is_dir()
+        for path, file in _in_folder(str(place), "", frozenset()) if is_folder else _in_archive(opener):
             parts = path.split("/")
             depth = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
             if isinstance(file, str):
@@ -177,11 +180,8 @@ def list_files(place: Path | Opener, source: str) -> Files:
     return Files(source, dict(sorted(openers.items())), tuple(notes))
 
 
-def _list(opener: Opener, is_folder: bool) -> Iterator[tuple[str, Opener | str]]:
-    """Yield paths, each with what opens its file, or the reason why it isn't used."""
-    if is_folder:
-        yield from _in_folder(path_or_stream(opener), "", frozenset())
-        return
+def _in_archive(opener: Opener) -> _Listed:
+    """List a zip or tar that isn't compressed, or one Parquet file."""
     with opener() as stream:
         start = stream.read(512)
         stream.seek(0)
@@ -198,7 +198,7 @@ def _list(opener: Opener, is_folder: bool) -> Iterator[tuple[str, Opener | str]]
             raise ValueError("it is no folder, zip, tar, or Parquet file")
 
 
-def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> Iterator[tuple[str, Opener | str]]:
+def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
     """List a folder at any depth. Links are followed, except to a folder that is already above."""
     real = os.path.realpath(folder)
     if real in above:
@@ -215,7 +215,7 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> Iterator[tupl
             yield path, OnDisk(entry.path) if is_file else "a broken link or a device"
 
 
-def _in_zip(archive: Opener) -> Iterator[tuple[str, Opener | str]]:
+def _in_zip(archive: Opener) -> _Listed:
     """List a zip's files by the names that it unpacks to."""
     for entry in _zip(archive, os.getpid()).infolist():
         name = entry.filename

@@ -203,8 +203,8 @@ def read_part(
     read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes, spaced=spaced)
     if not most_bytes:
         return commit, read()
-    limits = {"seconds": 60 + max_rows / 20, "memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
-    return commit, sandbox.run(read, title=record.name, **limits)
+    seconds, memory, answer = 60 + max_rows / 20, most_bytes + 2**30, most_bytes + 2**24
+    return commit, sandbox.run(read, title=record.name, seconds=seconds, memory=memory, answer=answer)
 
 
 def _read_remote(

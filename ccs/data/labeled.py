@@ -112,7 +112,8 @@ def _read_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
 ) -> tuple[list[str], dict[str, int], list[str], tuple[str, ...]]:
     """Return each row's label ("": none), the labels' numbers, the classes' names, and notes."""
-    labels, notes = rows.strings(column), ()
+    labels = rows.strings(column)
+    notes: tuple[str, ...] = ()
     is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:
         labels = ["" if label == "-1" else label for label in labels]
@@ -194,9 +195,8 @@ def people(
         raise InputError(" ".join((reason, *rows.notes[:3])))
     if record.groups and "a1_type" in rows.columns:
         return _counterfactuals(record, rows, sample)
-    if record.groups:
-        groups, notes = _recorded_groups(record, rows), []
-    else:
+    groups, notes = _recorded_groups(record, rows), list[str]()
+    if not groups:
         groups, notes = _read_groups(rows, attributes, every_column=every_column)
     empty = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
     at, fields = rows.readable(sample, empty, list(zip(*groups.values(), strict=True)), notes)
@@ -222,10 +222,12 @@ def _gallery(
 
 def _recorded_groups(record: DatasetRecord, rows: Rows) -> dict[str, list[str]]:
     groups = {attribute: rows.strings(column) for attribute, column in record.groups.items()}
-    if unknown := set(groups["race"]) - set(record.renames):
+    if unknown := set(groups.get("race", ())) - set(record.renames):
         listed = ", ".join(record.renames)
         raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {listed}.")
-    return groups | {"race": [record.renames[name] for name in groups["race"]]}  # not those of "race (seven)"
+    if "race" in groups:
+        groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+    return groups
 
 
 def _read_groups(

@@ -44,8 +44,10 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
                 return replace(rows, notes=chosen.notes)
             files, split = unpack(files, chosen.openers), ""
             break
-    columns, notes, labeled = _webdataset(files), (), record.kind != "images"
-    paths, table = columns.pop("path", []), ""
+    columns, labeled = _webdataset(files), record.kind != "images"
+    paths: Sequence[str | None] = columns.pop("path", [])
+    notes: Sequence[str] = ()
+    table = ""
     in_images = [path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path]
     if not paths and record.known and record.kind == "bias":
         table, images = _authors_table(files, record)

@@ -171,7 +171,7 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind)
+    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
@@ -241,8 +241,10 @@ class ImageColumn:
 
     def _clear(self) -> None:
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._group, self._file = _Group(OnDisk(""), -1, 0, 1), None
-        self._first, self._batch, self._batches = 0, (), iter(())
+        self._group, self._first = _Group(OnDisk(""), -1, 0, 1), 0
+        self._file: Any = None
+        self._batch: Any = ()
+        self._batches: Any = iter(())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageColumn, (self._groups, self._column)
@@ -264,7 +266,7 @@ class ImageColumn:
                 while row >= self._first + len(self._batch):
                     self._first += len(self._batch)
                     self._batch = next(self._batches).column(0)
-                cell = self._batch[row - self._first].as_py()
+                cell: Any = self._batch[row - self._first].as_py()
             except (pa.ArrowException, StopIteration) as error:
                 self._clear()
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None

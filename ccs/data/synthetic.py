@@ -57,13 +57,14 @@ def _show(s: Scene, factor: str, value: str) -> Scene:
     """
     if factor in ("thing", "unseen"):
         style = s.style if factor == "thing" else words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
-        things = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
-        return replace(s, style=style, **things)
+        animal, vehicle = (value if value in AROUND[name] else "" for name in ("animal", "vehicle"))
+        return replace(s, style=style, animal=animal, vehicle=vehicle)
     if factor == "occupation":
         rng = np.random.default_rng((s.seed, 3))
         gender, tone = (values[rng.integers(len(values))] for values in (words.GENDERS, words.SKIN_TONES))
         return _worker(s, value, gender, tone)
-    return replace(s, **{factor: value})
+    shown: dict[str, Any] = {factor: value}
+    return replace(s, **shown)
 
 
 def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
@@ -180,11 +181,11 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
     scenes: list[Scene] = []
     if name == "faces":
         face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, "age": "adult"}
+        face |= dict.fromkeys(AROUND, "")
         people = product(range(60), cells)
         for (row, (gender, tone)), s in zip(people, _scenes(700_000, seed), strict=False):
             hair = words.HAIRS[row % (len(words.HAIRS) - 1)]
-            person = {"subject": gender, "gender": gender, "skin_tone": tone, "hair": hair}
-            scenes.append(replace(s, **face, **person, **dict.fromkeys(AROUND, "")))
+            scenes.append(replace(s, subject=gender, gender=gender, skin_tone=tone, hair=hair, **face))
     else:
         occupations = [occupation for occupation in _OCCUPATIONS for _ in range(4)]
         for occupation, s in zip(occupations, _scenes(750_000, seed), strict=False):
