@@ -23,7 +23,7 @@ def main() -> None:
     with chromium() as browser, served() as url:
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.set_default_timeout(300_000)
-        page.goto(f"{url}?model=organism&__theme=light")
+        page.goto(f"{url}?model=organism")
         page.wait_for_selector(SETTLED)
 
         def take() -> Image.Image:

@@ -52,7 +52,7 @@ def main() -> None:
     with chromium() as browser, served() as url:
         page = browser.new_page(viewport={"width": 1360, "height": 900}, device_scale_factor=1.5)
         page.set_default_timeout(300_000)
-        page.goto(f"{url}?model=organism&__theme=light")
+        page.goto(f"{url}?model=organism")
         page.wait_for_selector(SETTLED)
         page.screenshot(path=OUT, animations="disabled")
     print(f"{OUT} is written.")

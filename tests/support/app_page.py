@@ -2,12 +2,12 @@
 
 import contextlib
 import csv
-import html
 import io
 import re
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
@@ -146,6 +146,6 @@ def printed(code, **known):
 
 def rows(figure, region):
     """The rows of a figure in a region's HTML, as its button saves them."""
-    match = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
+    match = re.search(rf'data-name="{figure}".*?href="data:text/csv[^,]*,([^"]*)"', region, re.S)
     assert match, f"no figure {figure}"
-    return list(csv.DictReader(html.unescape(match[1]).splitlines()))
+    return list(csv.DictReader(unquote(match[1]).splitlines()))

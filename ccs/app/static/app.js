@@ -3,40 +3,34 @@ import { gpuHeaders } from "./zerogpu.js";
 import { say } from "./tools.js";
 import "./grid.js";
 
-const root = new URL(".", location.href), queue = [];
-let sending = false, timer = 0, focused = null, sent = "";
-const query = () => location.search.slice(1);
-const page = () => document.body.dataset.page;
+const root = new URL(".", location.href), queue = [], { dataset } = document.body;
+let sending = false, turn = 0, focused = null, sent = "";
+const here = () => ({ page: dataset.page, at: location.search.slice(1) });
 
 // Requests go one at a time and in order; heads that wait to be toggled are toggled at once.
-export function post(path, fields = {}, files = []) {
+async function post(path, fields = {}, file = null) {
   const last = queue.at(-1);
   if (path === "heads/toggle" && last?.path === path) {
     const heads = new Set(last.fields.head.split(" "));
-    if (!heads.delete(fields.head)) heads.add(fields.head);
+    heads.delete(fields.head) || heads.add(fields.head);
     last.fields.head = [...heads].join(" ");
-  } else {
-    queue.push({ path, fields, files });
-  }
-  return next();
+  } else queue.push({ path, fields, file });
+  if (sending) return;
+  sending = true;
+  while (queue.length) await send(queue.shift());
+  sending = false;
+  watch();
 }
 
-async function next() {
-  if (sending || !queue.length) return;
-  sending = true;
-  clearTimeout(timer);
-  const { path, fields, files } = queue.shift();
-  const body = files.length ? new FormData() : new URLSearchParams();
-  for (const [name, value] of Object.entries({ ...fields, page: page(), at: query() })) body.append(name, value);
-  for (const file of files) body.append("files", file, file.name);
+async function send({ path, fields = {}, file }) {
+  const body = new FormData();
+  for (const [name, value] of Object.entries({ ...fields, ...here() })) body.append(name, value);
+  if (file) body.append("files", file);
   await ask(path, { method: "POST", body }, path !== "show" && path !== "open");
-  sending = false;
-  if (queue.length) next();
-  else watch();
 }
 
 async function ask(path, options, step) {
-  document.body.dataset.busy = "1";
+  dataset.busy = "1";
   const regions = [...document.querySelectorAll("[data-digest]")];
   const have = regions.map((region) => `${region.id.slice(7)}=${region.dataset.digest}`).join("&");
   try {
@@ -47,101 +41,80 @@ async function ask(path, options, step) {
   } catch {
     say("The server doesn't answer. Try again in a moment.");
   }
-  delete document.body.dataset.busy;
+  delete dataset.busy;
 }
 
 // While the server works for this page, ask what is new.
-function watch() {
-  clearTimeout(timer);
-  if (!document.querySelector(".status[data-busy]")) {
-    document.body.dataset.ready = Number(document.body.dataset.ready ?? 0) + 1;
-    return document.dispatchEvent(new Event("settled"));
+async function watch() {
+  const mine = ++turn;
+  while (document.querySelector(".status[data-busy]")) {
+    await ask(`work?${new URLSearchParams(here())}`, {}, false);
+    if (sending || mine !== turn) return;
   }
-  timer = setTimeout(async () => {
-    if (sending) return;
-    await ask(`work?${new URLSearchParams({ page: page(), at: query() })}`, {}, false);
-    if (!sending) watch();
-  }, 60);
+  dataset.ready = Number(dataset.ready ?? 0) + 1;
+  document.dispatchEvent(new Event("settled"));
 }
 
 // What a control is called, in the old region and in the new one.
 const nameOf = (node) => [node.tagName, node.getAttribute("formaction") ?? node.form?.getAttribute("action"), node.name,
-  node.tagName === "BUTTON" ? node.value : ""].join(" ");
-const unfolded = (details) => `${details.closest("[data-name]")?.dataset.name.replace(/-L.*/, "")} ${details.firstElementChild.textContent}`;
+  node.tagName === "BUTTON" ? node.value : node.getAttribute("aria-label")].join(" ");
+const find = (part, name) => [...part.querySelectorAll("button, select, input, textarea, a")].find((el) => nameOf(el) === name);
+const foldOf = (details) => `${details.closest("[data-name]")?.dataset.name.replace(/-L.*/, "")} ${details.className}`;
 
 function show(html, headers, step) {
   const active = document.activeElement, focus = active && active !== document.body ? nameOf(active) : focused;
-  for (const part of [...new DOMParser().parseFromString(html, "text/html").body.children]) {
-    const old = document.getElementById(part.id), scroll = old.scrollTop;
-    const open = new Set([...old.querySelectorAll("details[open]")].map(unfolded));
-    const typed = [...old.querySelectorAll("textarea, input:not([type=hidden], [type=file])")]
+  for (const part of new DOMParser().parseFromString(html, "text/html").body.children) {
+    const region = document.getElementById(part.id);
+    const open = new Set([...region.querySelectorAll("details[open]")].map(foldOf));
+    const typed = [...region.querySelectorAll("textarea, input:not([type=hidden], [type=file])")]
       .filter((field) => field.value !== field.defaultValue && field.form.getAttribute("action") !== sent);
-    old.replaceWith(document.adoptNode(part));
-    part.scrollTop = scroll;
-    for (const details of part.querySelectorAll("details")) details.open ||= open.has(unfolded(details));
-    for (const field of typed) { // and not sent yet
-      const again = [...part.querySelectorAll(field.tagName)].find((other) => nameOf(other) === nameOf(field));
-      if (again) again.value = field.value;
-    }
+    region.dataset.digest = part.dataset.digest;
+    region.replaceChildren(...part.childNodes);
+    for (const details of region.querySelectorAll("details")) details.open ||= open.has(foldOf(details));
+    for (const field of typed) Object.assign(find(region, nameOf(field)) ?? {}, { value: field.value }); // and not sent yet
   }
   if (!document.activeElement || document.activeElement === document.body) {
-    const controls = [...document.querySelectorAll("button, select, input, textarea, a")];
-    const again = controls.find((node) => nameOf(node) === focus) ?? (focus && document.getElementById("view"));
-    again?.focus({ preventScroll: true });
+    (find(document, focus) ?? (focus && document.getElementById("view")))?.focus({ preventScroll: true });
   }
   focused = focus;
-  document.body.dataset.page = headers.get("x-page") ?? page();
-  sessionStorage.setItem("ccs-page", page());
-  const address = headers.get("x-address");
-  if (address && address !== (location.search || "?")) {
-    history[step ? "pushState" : "replaceState"]({}, "", new URL(address === "?" ? "." : address, root));
-  }
-  document.body.dataset.tab = document.querySelector("nav [aria-current]")?.value ?? "";
+  dataset.page = headers.get("x-page") ?? dataset.page;
+  const now = location.search || "?", address = headers.get("x-address") ?? now;
+  remember(new URL(address === "?" ? "." : address, root), step && address !== now);
+  dataset.tab = document.querySelector("nav [aria-current]")?.value ?? "";
 }
 
+// The page's key is in the history, never in the address: a reload finds the visitor's images again.
+const remember = (url, step) => history[step ? "pushState" : "replaceState"]({ page: dataset.page }, "", url);
+
 document.addEventListener("submit", (event) => {
-  const form = event.target, button = event.submitter;
+  const { target: form, submitter: button } = event;
   event.preventDefault();
   if (button?.getAttribute("aria-disabled") === "true") return;
-  const path = button?.getAttribute("formaction") ?? form.getAttribute("action");
-  const entries = [...new FormData(form, button)].filter(([, value]) => typeof value === "string");
   sent = form.getAttribute("action");
-  if (path !== "cancel") return post(path, Object.fromEntries(entries));
-  const body = new URLSearchParams({ page: page(), at: query() });
-  ask(path, { method: "POST", body }, false).then(watch); // ahead of what waits
+  const path = button?.getAttribute("formaction") ?? sent;
+  if (path === "cancel") return send({ path }).then(watch); // ahead of what waits
+  post(path, Object.fromEntries([...new FormData(form, button)].filter(([, value]) => typeof value === "string")));
 });
-document.addEventListener("change", async ({ target }) => {
+document.addEventListener("change", ({ target }) => {
   if (target.type !== "file") return target.form?.matches(".auto, .auto-row") && target.form.requestSubmit();
-  const files = [...target.files], path = target.form.getAttribute("action");
+  for (const file of target.files) post(target.form.getAttribute("action"), {}, file);
   target.value = "";
-  for (const file of files) await post(path, {}, [file]);
 });
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-open]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  focused = null;
   post("open", { query: link.getAttribute("href") });
 });
 document.addEventListener("keydown", (event) => {
-  if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea, select")) return;
-  const redo = event.key === "y" || (event.shiftKey && event.key.toLowerCase() === "z");
-  if (!redo && event.key !== "z") return;
+  const key = event.key.toLowerCase();
+  if (!(event.ctrlKey || event.metaKey) || !"zy".includes(key) || event.target.matches("input, textarea, select")) return;
   event.preventDefault();
-  post(redo ? "heads/redo" : "heads/undo");
+  post(key === "y" || event.shiftKey ? "heads/redo" : "heads/undo");
 });
 addEventListener("popstate", () => post("open", { query: location.search }));
 
-// A reload finds the visitor's images again: the page's key is kept for this tab, never in the address.
-const known = sessionStorage.getItem("ccs-page"), address = new URL(location);
-if (address.searchParams.has("page")) {
-  address.searchParams.delete("page");
-  history.replaceState({}, "", address);
-}
-if (known && performance.getEntriesByType("navigation")[0]?.type !== "navigate") {
-  document.body.dataset.page = known;
-  post("show");
-} else {
-  sessionStorage.setItem("ccs-page", page());
-  watch();
-}
+const known = history.state?.page;
+dataset.page = known ?? dataset.page;
+remember(location.href);
+known ? post("show") : watch();

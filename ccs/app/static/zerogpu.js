@@ -1,14 +1,12 @@
 // The page around a Space says whose GPU quota a request uses, as Gradio's own client asks it.
 const hub = location.hostname.endsWith(".hf.space") && parent !== window ? "https://huggingface.co" : null;
 let supported = false;
-addEventListener("message", ({ data, origin }) => { if (origin === hub && data === "supports-zerogpu-headers") supported = true; });
+addEventListener("message", ({ data, origin }) => { supported ||= origin === hub && data === "supports-zerogpu-headers"; });
 if (hub) parent.postMessage("supports-zerogpu-headers", hub);
-export function gpuHeaders() {
-  if (!hub || !supported) return {};
-  return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = ({ data }) => { port1.close(); resolve(data ?? {}); };
-    parent.postMessage("zerogpu-headers", hub, [port2]);
-    setTimeout(() => resolve({}), 1000);
-  });
-}
+export const gpuHeaders = () => new Promise((resolve) => {
+  if (!hub || !supported) return resolve({});
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = ({ data }) => resolve(data ?? {});
+  parent.postMessage("zerogpu-headers", hub, [port2]);
+  setTimeout(() => resolve({}), 1000);
+});

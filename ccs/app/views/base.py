@@ -45,6 +45,11 @@ class Figure:
         return render(f"figures/{self.name}.html", figure=self, **self.values)
 
     @property
+    def file(self) -> str:
+        """The name of its files, without the ending."""
+        return "-".join(filter(None, (str(self.settings["model"]).replace("/", "-"), self.name, self.head)))
+
+    @property
     def source(self) -> str:
         """The settings as a line, for saved and printed figures."""
         return " · ".join(f"{name}: {value}" for name, value in self.settings.items() if value)
