@@ -17,7 +17,6 @@ from ccs.app.services.galleries import PICTURES, world
 from ccs.app.services.images import extremes
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
-from ccs.app.state import clean_line, parse_int
 from ccs.app.views import claims, classify
 from ccs.app.views.base import Empty, Figure, View, run_lines, with_model
 from ccs.app.views.query import head_states
@@ -41,7 +40,7 @@ def choose_text(screen: Screen, text: Name = "") -> None:
     Raises:
         InputError: If it isn't a whole number.
     """
-    screen.change(text=parse_int(text, "text's number"))
+    screen.change(text=text)
 
 
 @post("heads/find")
@@ -55,7 +54,7 @@ def search_heads(screen: Screen, text: Name = "") -> None:
     Raises:
         InputError: If the text is too long.
     """
-    screen.change(find=clean_line(text), tab="heads")
+    screen.change(find=text, tab="heads")
 
 
 def prepare_heads(screen: Screen) -> None:

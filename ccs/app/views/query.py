@@ -24,7 +24,7 @@ from ccs.app.html import count, program
 from ccs.app.routes import Files, Long, Name, post
 from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen
-from ccs.app.state import NO_HEADS, OWN, State, parse_int, require_choice, split_texts
+from ccs.app.state import NO_HEADS, OWN, State, require_choice
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
@@ -262,9 +262,8 @@ def set_query(
     app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
     name, attribute = gallery or before[0], attribute or before[1]
     require_choice(name, (before[0], *app.galleries.names(screen.state.model)), "gallery")
-    top = parse_int(k or "0", "K") if (name, attribute) == before else 0
-    texts = split_texts(occupations)
-    screen.change(gallery=name, attribute=attribute, k=top, occupations=texts, row=0)
+    top = k or 0 if (name, attribute) == before else 0
+    screen.change(gallery=name, attribute=attribute, k=top, occupations=occupations, row=0)
     screen.change(attribute=app.attribute(screen.state))
     if app.galleries.has(name):
         BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
@@ -288,8 +287,8 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
     if len(data) > MAX_BYTES:
         raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
     gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
-    screen.app.galleries.add(gallery, screen.session)
-    screen.session.gallery = gallery.name
+    screen.app.galleries.add(gallery)
+    screen.session.gallery = gallery
     screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
 
 
@@ -304,4 +303,4 @@ def show_row(screen: Screen, row: Name = "") -> None:
     Raises:
         InputError: If it isn't a whole number.
     """
-    screen.change(row=parse_int(row, "occupation's number"))
+    screen.change(row=row)
