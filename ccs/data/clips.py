@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import DatasetRecord, Lazy, RetrievalSet
-from ccs.data.files import VIDEOS, Files, OnDisk, Opener, ending, unpack
+from ccs.data.files import VIDEOS, Files, OnDisk, Opener, unpack
 from ccs.data.rows import NO_FILE
 from ccs.data.tables import match, read_rows
 from ccs.errors import InputError, require
@@ -106,7 +105,7 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
     if len(tables) != 1:
         listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
         raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
-    entries = read_annotations(files.read(tables[0]), tables[0])
+    entries = read_rows(files.read(tables[0]), tables[0])
     if record.known and not record.approximate and len(entries) != record.rows:
         raise InputError(f"{files.source!r} has {len(entries):,} clips, but {record.title} {record.rows:,}.")
     if not files.ending_in(*VIDEOS):
@@ -144,21 +143,3 @@ def file_of(entry: Mapping[str, Any]) -> str:
     """Return the file that an annotation is about: its path, or the end of it, with or without its suffix."""
     keys = ("video", "file", "file_name", "video_id")
     return next((str(entry[key]) for key in keys if entry.get(key)), "")
-
-
-def read_annotations(data: bytes, name: str) -> list[dict[str, Any]]:
-    """Read the entries of a table of annotations, or of a JSON list.
-
-    Args:
-        data: The file's bytes.
-        name: Its name.
-
-    Raises:
-        InputError: If it is neither.
-    """
-    if ending(name) != ".json":
-        return [dict(row) for row in read_rows(data, name)]
-    try:
-        return list(map(dict, json.loads(data.decode("utf-8-sig"))))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name!r} is no JSON list of objects with a file and a caption.") from error

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ccs import sandbox
-from ccs.data import DatasetRecord, clips
+from ccs.data import DatasetRecord
+from ccs.data.clips import file_of
 from ccs.data.files import VIDEOS, Files, OnDisk, list_files, splits_in
 from ccs.data.rows import spread
+from ccs.data.tables import read_rows
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 
@@ -156,8 +158,8 @@ def _video_files(record: DatasetRecord) -> tuple[str, list[str]]:
     folder = _snapshot(record, record.revision, [record.annotations])
     listed = HfApi().list_repo_files(record.hub or "", repo_type="dataset", revision=folder.name)
     listed = [path for path in listed if not _NOT_NEEDED.search(path)]
-    entries = clips.read_annotations((folder / record.annotations).read_bytes(), record.annotations)
-    wanted = {Path(clips.file_of(entry)).stem for entry in entries}
+    entries = read_rows((folder / record.annotations).read_bytes(), record.annotations)
+    wanted = {Path(file_of(entry)).stem for entry in entries}
     loose = [path for path in listed if path.lower().endswith(VIDEOS) and Path(path).stem in wanted]
     return folder.name, [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
 

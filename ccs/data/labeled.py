@@ -11,8 +11,7 @@ import numpy as np
 
 from ccs import paper
 from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
-from ccs.data.names import are_numbers, in_order, merge_spellings
-from ccs.data.rows import ALL, Rows, Sample, fingerprint
+from ccs.data.rows import ALL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")

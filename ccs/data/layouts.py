@@ -114,12 +114,17 @@ def _read_table(
     """Return the image of each row of a table, None if it isn't there, and the columns."""
     title = f"{as_text(files.source)}/{table}"
     rows = read_rows(files.read(table), title)
-    columns = {column: [row[column] for row in rows] for column in (rows[0] if rows else ())}
+    names = dict.fromkeys(column for row in rows for column in row)
+    columns = {name: [_as_label(row.get(name)) for row in rows] for name in names}
     if not (key := next((column for column in PATHS if column in columns), "")):
         listed = f"it has {', '.join(columns) or 'no rows'}"[:200]
         raise InputError(f"{title} needs a column `file`, columns of labels, and commas between; {listed}.")
     columns = {"file" if column == key else column: cells for column, cells in columns.items()}
     return match(columns["file"], images, title), columns
+
+
+def _as_label(cell: object) -> str:
+    return "" if cell is None or isinstance(cell, list | dict) else str(cell).strip()
 
 
 def _label_by_folder(files: Files) -> tuple[list[str], dict[str, list[str]], Sequence[str]]:

@@ -222,11 +222,8 @@ def _describe(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | N
     if address and ".." not in address[1] and not spec.startswith("."):
         name, split_there = spec if is_untrusted else address[1], address[2] or ""
         return DatasetRecord(name=name, kind=kind, hub=address[1], split=split_there, large=True), None, split
-    if is_untrusted:
-        raise InputError(f"{spec[:100]!r} is no dataset of the Hub; these are written USER/NAME:SPLIT.")
-    if "/" in spec or path.suffix:
-        raise InputError(f"{spec!r} does not exist; give a folder of images, a zip, tar, or Parquet file.")
+    known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
     raise InputError(
-        f"{spec!r} is neither a folder, a file, a known set ({', '.join(SOURCES)}), 'world', a synthetic set "
-        "(world/...) nor an id on the Hub (owner/name)."
+        f"{spec[:300]!r} does not exist. Give a folder of images, a zip, tar, or Parquet file, a known set"
+        f"{known_names}, a synthetic set (world/...), or an id on the Hub (owner/name:split)."
     )

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from ccs.data.files import OnDisk, Opener, path_or_stream
-from ccs.data.names import tidy
-from ccs.data.rows import Rows, spread
+from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
@@ -142,7 +141,7 @@ def _row_groups(
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
-    """List the columns that hold images: the wanted one first, then by their type and usual names.
+    """List the columns that hold images: the wanted one first, then those of usual names.
 
     Args:
         schema: The columns of the file.
@@ -152,22 +151,18 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
         InputError: If there is none.
     """
 
-    def rank(kind: pa.DataType) -> int:
+    def holds_images(kind: pa.DataType) -> bool:
         if kinds.is_struct(kind):
-            return 0 if kind.get_field_index("bytes") >= 0 else 9
+            return bool(kind.get_field_index("bytes") >= 0)
         if kinds.is_list(kind) or kinds.is_large_list(kind):
-            return 2 if kinds.is_uint8(kind.value_type) else 9
-        return 1 if _is_binary(kind.value_type if kinds.is_dictionary(kind) else kind) else 9
+            return bool(kinds.is_uint8(kind.value_type))
+        return _is_binary(kind.value_type if kinds.is_dictionary(kind) else kind)
 
-    order = {column: place for place, column in enumerate(IMAGES)}
-    ranked = [
-        (part.name != wanted, rank(part.type), order.get(part.name, 99), place, part.name)
-        for place, part in enumerate(schema)
-        if rank(part.type) < 9
-    ]
-    if not ranked:
+    usual = {column: place for place, column in enumerate((*IMAGES[::-1], wanted))}
+    columns = [column.name for column in schema if holds_images(column.type)]
+    if not columns:
         raise InputError(f"There is no column of images; the columns are {', '.join(schema.names)[:300]}.")
-    return [column for *_, column in sorted(ranked)]
+    return sorted(columns, key=lambda column: -usual.get(column, -1))
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +17,6 @@ import numpy as np
 
 from ccs.data import Lazy
 from ccs.data.decoding import FORMATS, decode, problem, untrusted_image
-from ccs.data.names import tidy
 from ccs.errors import InputError, require_seed
 
 NO_FILE = "no such file"
@@ -141,10 +143,8 @@ class Rows:
         paths = self.columns.get("file") or [f"row {row}" for row in range(self.count)]
         skipped = tuple(f"{paths[row]}: {reason}" for row, reason in reasons.items())
         if not digests:
-            refusal = f"There are no images in {self.source!r}."
-            if skipped:
-                refusal = f"None of the {len(skipped)} images of {self.source!r} can be used: {skipped[0]}."
-            raise InputError(" ".join((refusal, *notes[:3])))
+            refusal = f"None of the {len(skipped)} images of {self.source!r} can be used."
+            raise InputError(" ".join((refusal, *skipped[:1], *notes[:3])))
         joined = b"".join(digests.values())
         return list(digests), {
             "name": self.name,
@@ -214,3 +214,41 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     if wanted is None or wanted >= count:
         return range(count)
     return [position * count // wanted for position in range(wanted)]
+
+
+# Names ----------------------------------------------------------------------------------------------------
+
+
+def tidy(cell: object) -> str:
+    """Return a cell as text: entities resolved, Unicode composed, single spaces, whole floats as whole."""
+    text = repr(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
+
+
+def merge_spellings(names: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Map names that are one text to a model to their most frequent spelling.
+
+    Case, spaces, underscores, and hyphens make no difference.
+
+    Returns:
+        Each name's spelling, and a note for each name that is merged into another.
+    """
+    counts = Counter(names)
+    spellings: dict[str, str] = {}
+    merged: dict[str, str] = {}
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        text = re.sub(r"_|(?<=\w)-(?=\w)", " ", tidy(name)).casefold()
+        merged[name] = spellings.setdefault(" ".join(text.split()), name)
+    notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
+    return merged, tuple(notes)
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Return True if all names are whole numbers."""
+    return all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort names: whole numbers by value, others as text."""
+    names = list(names)
+    return sorted(names, key=lambda name: (int(name), name)) if are_numbers(names) else sorted(names)

@@ -7,6 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from typing import Any
 
 from ccs.data.files import SPLITS
 from ccs.errors import InputError
@@ -14,37 +15,27 @@ from ccs.files import as_text, csv_rows
 
 PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
 """The columns that may hold the path of a row's file, the first first."""
-Row = dict[str, str]
 
 
-def read_rows(data: bytes, name: str) -> list[Row]:
-    """Read a table as rows of text: CSV with a header, or JSON objects, one per line.
+def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Read the rows of a CSV with a header, of a JSON list of objects, or of JSON objects, one per line.
 
     Args:
         data: The file's bytes.
-        name: Its name in messages; the ending `.jsonl` means JSON.
-
-    Returns:
-        The rows, all with the same columns; in JSON a cell that is a list or object counts as empty.
+        name: Its name in messages; the endings `.json` and `.jsonl` mean JSON.
 
     Raises:
         InputError: If it isn't UTF-8, isn't such a table, or a row has more or fewer cells than the header.
     """
     try:
         text = data.decode("utf-8-sig")
-        if not name.lower().endswith(".jsonl"):
-            return csv_rows(text, name)
-        rows = [dict(json.loads(line)) for line in text.splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} cannot be read as a table in UTF-8 (byte {error.start}).") from None
+        if name.lower().endswith(".json"):
+            return [*map(dict, json.loads(text))]
+        if name.lower().endswith(".jsonl"):
+            return [dict(json.loads(line)) for line in text.splitlines() if line.strip()]
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name} has a line that is no JSON object ({error}).") from None
-    columns = dict.fromkeys(column for row in rows for column in row)
-    return [{column: _cell_text(row.get(column)) for column in columns} for row in rows]
-
-
-def _cell_text(cell: object) -> str:
-    return "" if cell is None or isinstance(cell, list | dict) else str(cell).strip()
+        raise InputError(f"{name} cannot be read as objects or a table in UTF-8 ({error}).") from None
+    return [*csv_rows(text, name)]
 
 
 def match(
