@@ -60,7 +60,7 @@ def annotate(settings: AnnotateOptions) -> None:
     """Write a sheet to fill in, or the agreement of filled sheets."""
     folder = settings.results or results.default_folder()
     print(f"Results: {folder}", file=sys.stderr)
-    collection = results.load(folder, instead=False)
+    collection = results.load(folder, fallback=None)
     for notice in collection.notices:
         print(f"Skipped: {notice}", file=sys.stderr)
     models = collection.models.values()

@@ -419,7 +419,7 @@ def write_report(settings: ReportOptions) -> None:
     """Write the file and print its path."""
     place = settings.results or results.default_folder()
     print(f"Results: {place}", file=sys.stderr)
-    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
+    collection = results.load(None if place == results.PRECOMPUTED else place, fallback=None)
     for notice in collection.notices:
         print(f"Skipped: {notice}", file=sys.stderr)
     if not collection.models:

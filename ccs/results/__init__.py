@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from http.client import responses
 from pathlib import Path
 from typing import Any
@@ -90,11 +89,11 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
         manifest: The manifest.
 
     Raises:
-        InputError: A key is missing.
+        InputError: An entry is missing or has another type.
     """
-    if missing := [key for key in schema.MANIFEST if key not in manifest]:
-        raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
-    write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    schema.parse_manifest(text.encode(), f"{folder}/{MANIFEST_FILE}")
+    write_text(folder / MANIFEST_FILE, text)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -154,84 +153,72 @@ def default_folder() -> Path:
 
 
 def load(
-    source: str | Path | None = None,
-    *,
-    precomputed: Path = PRECOMPUTED,
-    cache: Path | None = None,
-    instead: bool = True,
+    source: str | Path | None = None, *, fallback: Path | None = PRECOMPUTED, cache: Path | None = None
 ) -> Collection:
     """Load results from a folder or the Hub.
 
     If the Hub can't be reached or has no readable results, the cached copy of that revision is used, or else
-    the bundled results; `source` and `notices` say so.
+    the fallback; `source` and `notices` say so.
 
     Args:
         source: A folder, or `hf://datasets/USER/NAME@REVISION` (default: the bundled results).
-        precomputed: The folder of the bundled results.
+        fallback: The folder of results to use if the Hub's can't be read; None for an error.
         cache: The cache (default: huggingface_hub's).
-        instead: Use the bundled results if the Hub's can't be read.
 
     Raises:
         InputError: An invalid address, a missing folder, or no results.
     """
     if source is None:
-        return read_all(precomputed, f"the bundled results ({precomputed.name}/)")
-    text = str(source)
-    if not text.startswith("hf://"):
-        folder = Path(source)
-        if not folder.is_dir():
-            raise InputError(f"There is no folder {text} to load results from.")
-        return read_all(folder, f"the folder {folder.resolve().name}")
-    return _load_hub(text, precomputed if instead else None, cache)
+        return read_all(PRECOMPUTED, f"the bundled results ({PRECOMPUTED.name}/)")
+    if str(source).startswith("hf://"):
+        return _load_hub(str(source), fallback, cache)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {source} to load results from.")
+    return read_all(folder, f"the folder {folder.resolve().name}")
 
 
-def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Collection:
+def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collection:
     # Imported here because the import is slow and the embedded default never needs the Hub.
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import filter_repo_objects
 
     match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
     if not match:
         raise InputError(f"{address!r} is not an address of results; write hf://datasets/USER/NAME@REVISION.")
-    repository, revision = match[1], match[2]
-    kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
-    kind |= {"cache_dir": cache, "endpoint": endpoint()}
+    repository, revision = match.groups()
+    files: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES), "cache_dir": cache}
     notices: list[str] = []
-    try:
-        # First, because snapshot_download falls back to its cache in silence.
-        info = HfApi(endpoint=endpoint()).dataset_info(
-            repository, revision=revision, timeout=10, files_metadata=True
-        )
-        size = sum(
-            file.size or 0
-            for file in info.siblings or []
-            if any(fnmatch(file.rfilename, pattern) for pattern in HUB_FILES)
-        )
-        if size > MAX_HUB_BYTES:
-            raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
-        folder = Path(snapshot_download(repository, revision=revision, **kind))
-        collection = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})")
-        if collection.models:
-            return collection
-        notices += [f"{address} holds no results that can be read.", *collection.notices]
-    except HFValidationError as error:
-        raise InputError(f"{address!r} is not an address of results: {error}.") from error
-    except InputError as error:
-        notices.append(str(error))
-    except Exception as error:  # whatever goes wrong, the bundled results can be shown
-        notices.append(f"{address} could not be loaded: {_why(error)}.")
-    try:
-        cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
-        source = f"the cached copy of {address} (commit {cached.name[:12]})"
-        collection = read_all(cached, source, notices)
-        if collection.models:
-            return collection
-        notices = list(collection.notices)
-    except Exception:  # a missing cache raises several unrelated exceptions
-        notices.append(f"There is no cached copy of {address}.")
-    if precomputed is None:
+    for cached in (False, True):
+        try:
+            if not cached:  # first, because snapshot_download falls back to its cache in silence
+                api = HfApi(endpoint=endpoint())
+                info = api.dataset_info(repository, revision=revision, timeout=10, files_metadata=True)
+                wanted = filter_repo_objects(
+                    info.siblings or [], allow_patterns=list(HUB_FILES), key=lambda file: file.rfilename
+                )
+                if (size := sum(file.size or 0 for file in wanted)) > MAX_HUB_BYTES:
+                    raise InputError(
+                        f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched."
+                    )
+            folder = snapshot_download(
+                repository, revision=revision, local_files_only=cached, endpoint=endpoint(), **files
+            )
+        except InputError as error:
+            notices.append(str(error))
+        except Exception as error:  # whatever goes wrong, a missing cache included
+            missing = f"There is no cached copy of {address}."
+            notices.append(missing if cached else f"{address} could not be loaded: {_why(error)}.")
+        else:
+            place = f"{address}, commit {Path(folder).name[:12]}"
+            where = f"the cached copy ({place})" if cached else f"the Hub ({place})"
+            collection = read_all(Path(folder), where, notices)
+            if collection.models:
+                return collection
+            notices = [*collection.notices, f"{address} holds no results that can be read."]
+    if fallback is None:
         raise InputError(" ".join(notices))
-    return read_all(precomputed, f"the bundled results ({precomputed.name}/)", notices)
+    return read_all(fallback, f"the bundled results ({fallback.name}/)", notices)
 
 
 def _why(error: Exception) -> str:

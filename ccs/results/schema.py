@@ -9,11 +9,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -131,13 +130,8 @@ def _model_name(name: str) -> str:
     return name
 
 
-def _table_name(name: str) -> str:
-    if name not in TABLES:
-        raise ValueError("this is no name of a table")
-    return name
-
-
 Name = Annotated[str, Field(max_length=200), AfterValidator(_model_name)]
+TableName = Literal[tuple(TABLES)]  # type: ignore[valid-type]
 Records = list[dict[str, Any]]
 
 
@@ -178,7 +172,7 @@ class Manifest(_Part):
     largest_error: dict[str, Any]
     measured: dict[str, Any]
     absent: Records
-    tables: dict[Annotated[str, AfterValidator(_table_name)], _Table]
+    tables: dict[TableName, _Table]
 
 
 def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
@@ -238,11 +232,10 @@ def to_arrow(name: str, rows: Rows) -> pa.Table:
 
 
 def _check_columns(name: str, present: Iterable[str]) -> None:
-    wanted, got = {column.name for column in TABLES[name].columns}, set(present)
-    if missing := sorted(wanted - got):
-        raise InputError(f"Table {name} lacks the columns {', '.join(missing)}.")
-    if unknown := sorted(got - wanted):
-        raise InputError(f"Table {name} has columns that its schema does not know: {', '.join(unknown)}.")
+    wanted, got = set(TABLES[name].schema.names), set(present)
+    for words, names in (("lacks the columns", wanted - got), ("has unknown columns:", got - wanted)):
+        if names:
+            raise InputError(f"Table {name} {words} {', '.join(sorted(names))}.")
 
 
 def _check_rows(name: str, arrow: pa.Table) -> None:
@@ -325,14 +318,9 @@ def _check_kind(name: str, label: str, properties: pq.FileMetaData, columns: pa.
         raise InputError(f"{label} is too large: {properties.num_rows:,} rows.")
 
 
-@cache
-def _empty(name: str) -> pd.DataFrame:
-    return to_pandas(name, to_arrow(name, []))
-
-
 def empty(name: str) -> pd.DataFrame:
     """Return the table without rows."""
-    return _empty(name).copy()
+    return to_pandas(name, TABLES[name].schema.empty_table())
 
 
 def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:

@@ -30,7 +30,7 @@ def update(_: Settings) -> None:
     """Write the parts of both pages that are computed."""
     by = "python -m research.paper"
     bring_up_to_date(AUDIT, "audit", counts(), by)
-    bring_up_to_date(DOCS / "findings.md", "answers", answers(results.load(instead=False).models), by)
+    bring_up_to_date(DOCS / "findings.md", "answers", answers(results.load().models), by)
 
 
 def counts() -> str:

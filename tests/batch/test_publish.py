@@ -102,7 +102,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     assert "could not be loaded: status 503" in cached.notices[0]
 
     write_model(tmp_path / "shipped", "organism")
-    shipped = results.load(ADDRESS, precomputed=tmp_path / "shipped", cache=tmp_path / "empty")
+    shipped = results.load(ADDRESS, fallback=tmp_path / "shipped", cache=tmp_path / "empty")
     assert shipped.source.startswith("the bundled results")
     assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
 

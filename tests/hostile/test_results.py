@@ -78,7 +78,7 @@ SPOILT = {
     "another table": (schema_is(ccs_table="labels", ccs_schema="0"), "not a table of results under the name"),
     "no schema of ours": (schema_is(), "not a table of results"),
     "an older table": (schema_is(ccs_table="spans", ccs_schema="0"), "version 0 and this"),
-    "a column too many": (spans_are(lambda t: t.append_column("x", t["text"])), "schema does not know: x"),
+    "a column too many": (spans_are(lambda t: t.append_column("x", t["text"])), "has unknown columns: x"),
     "a column too few": (spans_are(lambda t: t.drop_columns("concept")), "lacks the columns concept"),
     "texts that are numbers": (column_is("text", 1), "other types"),
     "a layer of 10^12": (column_is("layer", 10**12), "column layer"),

@@ -35,13 +35,13 @@ def test_wrong_rows_and_manifests_are_refused(tmp_path):
             results.write_table(tmp_path, name, [{**first, **values}, *others])
     manifest = manifest_for("organism", {})
     del manifest["seeds"]
-    with pytest.raises(InputError, match="lacks seeds"):
+    with pytest.raises(InputError, match="'seeds': Field required"):
         results.write_manifest(tmp_path, manifest)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_path):
-    assert results.load(precomputed=tmp_path).source.startswith("the bundled results")
+    assert results.load().source.startswith("the bundled results")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
     assert results.read_results(write_model(tmp_path, "ViT-B-32/openai")).model == "ViT-B-32/openai"
