@@ -8,10 +8,9 @@ from typing import Annotated
 
 import ccs
 from ccs.analysis.accuracy import AccuracyTable
-from ccs.batch.pages import list_skipped, printed
+from ccs.batch.pages import printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.files import write_text
 from ccs.metrics.stats import signed
 
 MAX_CLASSES = 20
@@ -23,16 +22,13 @@ class AccuracyOptions:
     """Measure zero-shot accuracy on a dataset, and per class, with and without ablated heads."""
 
     model: options.ModelName = "organism"
-    dataset: options.Dataset = "world/subjects"
+    dataset: Annotated[str, options.DATA, options.describe(f"Images with classes: {options.IMAGES_FROM}")] = (
+        "world/subjects"
+    )
     classes: options.Classes = None
     ablate: options.Ablation = ""
-    attribute: Annotated[
-        str | None,
-        options.DATA,
-        options.describe(
-            "Column of groups, to measure each class in each group, such as Waterbirds' place", "none"
-        ),
-    ] = None
+    attribute: Annotated[str | None, options.DATA, options.unset("none")] = None
+    """Column of groups, to measure each class in each group, such as Waterbirds' place"""
     template: options.Template = None
     max_images: options.MaxImages = None
     skip_unreadable: options.SkipUnreadable = False
@@ -43,19 +39,16 @@ class AccuracyOptions:
 def print_accuracy(settings: AccuracyOptions) -> None:
     """Print the accuracy and write it to the CSV file."""
     table = ccs.accuracy(**{name: value for name, value in vars(settings).items() if name != "csv"})
-    list_skipped(table.skipped)
-    print(format_accuracy(table))
+    show(format_accuracy(table), table.skipped, table, settings.csv)
     if table.doubt:
         print(f"Warning: {table.doubt}", file=sys.stderr)
-    if settings.csv:
-        write_text(settings.csv, table.flat().to_csv(index=False))
 
 
 def format_accuracy(table: AccuracyTable) -> str:
     """Format the accuracy, and that of the classes, lowest first."""
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])
     classes = table.rows.iloc[1:].sort_values("after", kind="stable")
-    lowest = classes[["class", "images", *(["before"] if ablated else []), "after"]].head(MAX_CLASSES)
+    lowest = classes[["class", "images", *["before"] * ablated, "after"]].head(MAX_CLASSES)
     change = [whole[name] for name in ("difference", "difference_low", "difference_high") if ablated]
     return printed(
         "accuracy",
@@ -79,6 +72,3 @@ main = Command(
         "clip-ccs accuracy --model ViT-B-32/openai --dataset DIR",
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

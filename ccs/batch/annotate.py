@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from operator import attrgetter
@@ -15,9 +14,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pandas as pd
 
-from ccs import paper, results
+from ccs import paper
+from ccs.batch.pages import open_results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, ResultsFolder, at_least, describe, parse_with, to_file
+from ccs.cli.options import DATA, OUTPUT, ResultsFolder, at_least, parse_with, to_file, unset
 from ccs.errors import InputError
 from ccs.files import csv_rows, inert, read_text, write_text
 from ccs.heads import Head
@@ -47,70 +47,61 @@ class AnnotateOptions:
     _: KW_ONLY
     n: Annotated[int, DATA, at_least(1)] = 100
     """Number of pairs over all models"""
-    out: Annotated[
-        Path | None,
-        OUTPUT,
-        parse_with(to_file),
-        describe("File for the sheet or the agreement", "annotation.csv or agreement.csv"),
-    ] = None
+    out: Annotated[Path | None, OUTPUT, parse_with(to_file), unset("annotation.csv or agreement.csv")] = None
+    """File for the sheet or the agreement"""
     results: ResultsFolder = None
 
 
 def annotate(settings: AnnotateOptions) -> None:
     """Write a sheet to fill in, or the agreement of filled sheets."""
-    folder = settings.results or results.default_folder()
-    print(f"Results: {folder}", file=sys.stderr)
-    collection = results.load(folder, fallback=None)
-    for notice in collection.notices:
-        print(f"Skipped: {notice}", file=sys.stderr)
-    models = collection.models.values()
+    models = open_results(settings.results).models.values()
     pairs = [pair for model in models for pair in pairs_of(queries.main_judgments(model))]
     if not pairs:
-        raise InputError(f"{collection.source} holds no judgments; compute some with clip-ccs compute.")
+        raise InputError("The results hold no judgments; compute some with clip-ccs compute.")
     if settings.step == "export":
-        export_sheet(pairs, settings.out or Path("annotation.csv"), settings)
-        print(f"Next: clip-ccs annotate import FILE... --results {folder}")
+        export_sheet(pairs, settings.out or Path("annotation.csv"), settings.n)
     else:
-        import_sheets(pairs, settings.out or Path("agreement.csv"), settings)
+        import_sheets(pairs, settings.out or Path("agreement.csv"), settings.sheets)
         judges = [judge for model in models for judge in model.manifest["judges"]]
         if tags := sorted({judge["name"] for judge in judges if judge.get("stand_in")}):
             print(f"\nTag-based judges, not LLMs: {', '.join(tags)}.")
 
 
-def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
+def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
     """Write a sheet of sampled pairs to fill in.
 
     Args:
         pairs: Pairs to sample from.
         out: The CSV file to write.
-        settings: The command's options, with the number of pairs.
+        n: The number of pairs.
 
     Raises:
         InputError: If the file exists, or no pair has verdicts of all judges.
     """
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
-    sampled = sample(pairs, settings.n)
-    rows = pd.DataFrame([(pair.key, *_cells(pair), "") for pair in sampled], columns=[*COLUMNS])
+    sampled = sample(pairs, n)
+    rows = pd.DataFrame([(pair.key, *pair.cells, "") for pair in sampled], columns=[*COLUMNS])
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
+    print("Next: clip-ccs annotate import FILE... with the same --results")
 
 
-def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
+def import_sheets(pairs: Sequence[Pair], out: Path, sheets: Sequence[str]) -> None:
     """Print and write the agreement.
 
     Args:
         pairs: Pairs with the judges' verdicts.
         out: The CSV file to write.
-        settings: The command's options, with the filled sheets.
+        sheets: The filled sheets.
 
     Raises:
         InputError: Without sheets, if two have the same file name, or if one can't be used.
     """
-    if not settings.sheets:
+    if not sheets:
         raise InputError("No sheets to import; give them as in: clip-ccs annotate import FILE...")
-    paths = {Path(name).stem: Path(name) for name in settings.sheets}
-    if len(paths) < len(settings.sheets):
+    paths = {Path(name).stem: Path(name) for name in sheets}
+    if len(paths) < len(sheets):
         raise InputError("Two sheets have the same file name, which identifies the person; rename one.")
     answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
     rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
@@ -124,33 +115,33 @@ def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -
 
 @dataclass(frozen=True)
 class Pair:
-    """A text with the concept of a head that picked it, and the judges' verdicts. The key reveals nothing."""
+    """A text with the concept of a head that picked it, and the judges' verdicts."""
 
-    key: str
     model: str
     head: Head
     text: str
     concept: str
     verdicts: Mapping[str, Verdict]
 
+    @property
+    def key(self) -> str:
+        """An id that reveals nothing. Its letter stops spreadsheets from reading "12e5" as a number."""
+        place = json.dumps([self.model, str(self.head), self.text, self.concept], ensure_ascii=False)
+        return "p" + hashlib.sha256(place.encode()).hexdigest()[:11]
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """Text and concept as a sheet holds them."""
+        return inert(self.text), inert(self.concept)
+
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
     """Return the pairs of a table of judgments (see ccs.results.schema), one per model, head, and text."""
     verdicts: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
     for head, row in queries.by_head(judgments.dropna(subset="label").sort_values("judge", kind="stable")):
-        place = (row.model, head, row.text, row.label)
-        verdicts.setdefault(place, {})[row.judge] = None if pd.isna(row.verdict) else bool(row.verdict)
-    return [Pair(_key(*place), *place, by_judge) for place, by_judge in verdicts.items()]
-
-
-def _cells(pair: Pair) -> tuple[str, str]:
-    return inert(pair.text), inert(pair.concept)
-
-
-def _key(model: str, head: Head, text: str, concept: str) -> str:
-    place = json.dumps([model, str(head), text, concept], ensure_ascii=False)
-    # The letter stops spreadsheets from reading digits with an e between them as a number.
-    return "p" + hashlib.sha256(place.encode()).hexdigest()[:11]
+        verdict = None if pd.isna(row.verdict) else bool(row.verdict)
+        verdicts.setdefault((row.model, head, row.text, row.label), {})[row.judge] = verdict
+    return [Pair(*place, by_judge) for place, by_judge in verdicts.items()]
 
 
 def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
@@ -166,14 +157,16 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     Raises:
         InputError: If no pair has verdicts of all judges.
     """
-    settled = sorted((pair for pair in pairs if None not in pair.verdicts.values()), key=attrgetter("key"))
+    settled = [pair for pair in pairs if None not in pair.verdicts.values()]
+    settled.sort(key=attrgetter("key"))
     if not settled:
         raise InputError("No pair has verdicts of all judges; run clip-ccs compute again.")
     rng = np.random.default_rng(seed)
     shuffled = [settled[i] for i in rng.permutation(len(settled))]
     distinct = {(pair.text.casefold(), pair.concept): pair for pair in shuffled}.values()
-    by_votes = sorted(distinct, key=lambda pair: sum(map(bool, pair.verdicts.values())))
-    models = {pair.model: [other for other in by_votes if other.model == pair.model] for pair in by_votes}
+    models: dict[str, list[Pair]] = {}
+    for pair in sorted(distinct, key=lambda pair: sum(map(bool, pair.verdicts.values()))):
+        models.setdefault(pair.model, []).append(pair)
     drawn: list[Pair] = []
     # Models with few pairs first: the others make up for the missing ones.
     for place, group in enumerate(sorted(models.values(), key=len)):
@@ -204,7 +197,7 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     for number, row in enumerate(rows, start=2):
         place, key, answer = f"{name}, row {number}", row["id"].strip(), row["answer"].strip().casefold()
         pair = pairs_by_key.get(key)
-        if pair is None or (row["text"], row["concept"]) not in (_cells(pair), (pair.text, pair.concept)):
+        if pair is None or (row["text"], row["concept"]) not in (pair.cells, (pair.text, pair.concept)):
             raise InputError(f"{place}: no pair in --results has this id, text, and concept.")
         if key in answers:
             raise InputError(f"{place}: the id {key!r} occurs twice; remove one row.")
@@ -232,29 +225,23 @@ def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, An
     models = sorted({pair.model for pair in answered})
     groups = {model: [pair for pair in answered if pair.model == model] for model in models}
     groups |= {"all": answered} if len(models) > 1 else {}
-    return [row for model, group in groups.items() for row in _model_rows(model, group, answers)]
+    printed, names = paper.table("table4"), {model.name: model.paper_name for model in paper.models()}
+    rows = []
+    for model, group in groups.items():
+        for person, judge, metric, estimate, n in _comparisons(group, answers):
+            row = {"model": model, "people": person, "judges": judge, "metric": metric, **vars(estimate)}
+            place, published = names.get(model, model), None
+            if person and judge == "panel" and place in printed.rows and metric in printed.columns:
+                published = printed.value(place, metric)
+            rows.append(row | {"n": n, "left_out": len(group) - n, "published": published})
+    return rows
 
 
-def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dict[str, Any]]:
+def _comparisons(pairs: Sequence[Pair], answers: Answers) -> Iterator[tuple[str, str, str, Estimate, int]]:
+    """Yield people, judges, metric, estimate, and number of pairs compared; "" among raters of a kind."""
     people = {person: [by_key.get(pair.key) for pair in pairs] for person, by_key in answers.items()}
     names = sorted({judge for pair in pairs for judge in pair.verdicts})
     judges = {judge: [pair.verdicts.get(judge) for pair in pairs] for judge in names}
-    rows: list[dict[str, Any]] = []
-
-    def add_row(person: str, judge: str, metric: str, estimate: Estimate, n: int) -> None:
-        """Add the row of one comparison.
-
-        Args:
-            person: A person, `people` for all, or "" if judges are compared with each other.
-            judge: A judge, `panel` for all, or "" if people are compared with each other.
-            metric: The metric's name.
-            estimate: Its value and interval.
-            n: The number of pairs compared.
-        """
-        place = {"model": model, "people": person, "judges": judge, "metric": metric}
-        published = _published(model, metric) if person and judge == "panel" else None
-        rows.append(place | vars(estimate) | {"n": n, "left_out": len(pairs) - n, "published": published})
-
     # All people or judges together first, then each of them.
     left = {"people": [*people.values()]} if len(people) > 1 else {}
     left |= {person: [verdicts] for person, verdicts in people.items()}
@@ -262,23 +249,13 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
     for (person, theirs), (judge, verdicts) in product(left.items(), right.items()):
         compared = agreement.compare_with_people(theirs, verdicts)
         for metric in agreement.METRICS:
-            add_row(person, judge, metric, getattr(compared, metric), compared.n)
+            yield person, judge, metric, getattr(compared, metric), compared.n
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())
             n = sum(sum(verdict is not None for verdict in unit) > 1 for unit in zip(*rated, strict=True))
-            add_row(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n)
-    return rows
-
-
-def _published(model: str, metric: str) -> float | None:
-    printed = paper.table("table4")
-    row = {record.name: record.paper_name for record in paper.models()}.get(model, model)
-    return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
+            yield person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n
 
 
 EXAMPLES = ("clip-ccs annotate export --results results", "clip-ccs annotate import anna.csv ben.csv")
 main = Command(AnnotateOptions, annotate, EXAMPLES)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -35,44 +36,27 @@ class AuditOptions:
     the same options. Under `accelerate launch -m ccs.batch.audit`, the processes share the models.
     """
 
-    model: Annotated[
-        tuple[str, ...],
-        options.MODEL,
-        options.describe("Models; repeatable: bundled names, NAME/TAG, folders, or hf-hub:USER/NAME"),
-    ] = ("organism",)
+    model: Annotated[tuple[str, ...], options.MODEL] = ("organism",)
+    """Models; repeatable: bundled names, NAME/TAG, folders, or hf-hub:USER/NAME"""
     gallery: options.Gallery = "world/faces"
     dataset: Annotated[
-        str | None,
-        options.DATA,
-        options.describe(
-            f"Images with classes, for accuracy: {options.IMAGES_FROM}",
-            "world/occupations for synthetic people, else none",
-        ),
+        str | None, options.DATA, options.unset("world/occupations for synthetic people, else none")
     ] = None
-    prompts: Annotated[
-        tuple[str, ...],
-        options.DATA,
-        options.describe("Prompt sets; repeatable: gallery (its occupations), paper, traits, or so-b-it"),
-    ] = ("gallery", "traits")
-    attribute: Annotated[
-        tuple[str, ...],
-        options.DATA,
-        options.describe(
-            'Columns of groups; repeatable; "gender,race" crosses two', "all, and the first two crossed"
-        ),
-    ] = ()
+    """Images with classes, for accuracy: name, folder, zip, Parquet file, or USER/NAME on the Hub"""
+    prompts: Annotated[tuple[str, ...], options.DATA] = ("gallery", "traits")
+    """Prompt sets; repeatable: gallery (its occupations), paper, traits, or so-b-it"""
+    attribute: Annotated[tuple[str, ...], options.DATA, options.unset("all, and the first two crossed")] = ()
+    """Columns of groups; repeatable; "gender,race" crosses two"""
     ablate: options.Ablation = ""
     top: options.Top = None
     max_images: options.MaxImages = None
     smallest: Annotated[int, options.ANALYSIS, options.at_least(1)] = 10
     """Smallest number of people in a crossed group"""
     skip_unreadable: options.SkipUnreadable = False
-    out: Annotated[
-        Path, options.OUTPUT, options.parse_with(options.to_folder), options.describe("Folder for the audit")
-    ] = Path("audit")
-    publish: Annotated[
-        str | None, options.OUTPUT, options.describe("Leaderboard dataset on the Hub, USER/NAME", "none")
-    ] = None
+    out: Annotated[Path, options.OUTPUT, options.parse_with(options.to_folder)] = Path("audit")
+    """Folder for the audit"""
+    publish: Annotated[str | None, options.OUTPUT, options.unset("none")] = None
+    """Leaderboard dataset on the Hub, USER/NAME"""
     public: options.Public = False
     device: options.Device = "auto"
 
@@ -89,8 +73,9 @@ def _run(settings: AuditOptions, processes: Processes) -> int:
         raise InputError("Two models would be written to the same folder; audit them with different --out.")
     if settings.publish:
         processes.once(Repository(settings.publish).require_login)
+    conditions = {name: _conditions(settings, name) for name in folders}
     missing = processes.once(
-        lambda: [name for name in folders if not _finished(settings, name, folders[name])]
+        lambda: [name for name in folders if _read(folders[name]).get("settings") != conditions[name]]
     )
     failures: dict[str, str] = {}
     for name in missing[processes.rank :: processes.size]:
@@ -101,24 +86,19 @@ def _run(settings: AuditOptions, processes: Processes) -> int:
     failed = {name: error for part in processes.gather(failures) for name, error in part.items()}
     if len(failed) == len(folders):
         raise InputError(next(iter(failed.values())))
-    processes.once(partial(_conclude, settings, folders, failed, missing))
+    if processes.first:
+        for name, error in failed.items():
+            print(f"error: {name} is left out: {error}", file=sys.stderr)
+        for name in folders.keys() - missing:
+            print(f"{name} is already in {folders[name]}.", file=sys.stderr)
+    audited = [folder for name, folder in folders.items() if name not in failed]
+    processes.once(partial(_conclude, settings, audited))
     return 2 * bool(failed)
 
 
-def _conclude(
-    settings: AuditOptions, folders: dict[str, Path], failed: dict[str, str], missing: list[str]
-) -> None:
-    """Print what each model's audit came to, and write and publish the table of all models."""
-    for name in folders:
-        if name in failed:
-            print(f"error: {name} is left out: {failed[name]}", file=sys.stderr)
-        elif name not in missing:
-            print(f"{name} is already in {folders[name]}.", file=sys.stderr)
-    audits = {
-        folder.name: json.loads((folder / "audit.json").read_text("utf-8"))
-        for name, folder in folders.items()
-        if name not in failed
-    }
+def _conclude(settings: AuditOptions, folders: list[Path]) -> None:
+    """Write and publish the table of all models."""
+    audits = {folder.name: _read(folder) for folder in folders}
     if len(audits) > 1:
         write_text(settings.out / "models.csv", compare_models(audits.values()).to_csv())
     print(f"Written to {settings.out}.")
@@ -132,13 +112,11 @@ def _conditions(settings: AuditOptions, name: str) -> dict[str, str]:
     return {"model": name, "version": package_version(), **relevant}
 
 
-def _finished(settings: AuditOptions, name: str, folder: Path) -> bool:
-    """Return True if the folder has the model's numbers under the same conditions."""
-    try:
-        values = json.loads((folder / "audit.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and values.get("settings") == _conditions(settings, name)
+def _read(folder: Path) -> dict[str, Any]:
+    """Return a model's numbers; without entries if there are none."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads((folder / "audit.json").read_text("utf-8")))
+    return {}
 
 
 def write_audit(settings: AuditOptions, name: str, folder: Path, device: str) -> None:
@@ -153,19 +131,15 @@ def write_audit(settings: AuditOptions, name: str, folder: Path, device: str) ->
     Raises:
         InputError: If the model or the data can't be used.
     """
-    result = _measure(settings, name, device)
+    names = ("dataset", "prompts", "ablate", "top", "max_images", "smallest", "skip_unreadable")
+    arguments = {option: getattr(settings, option) for option in names}
+    result = ccs.audit(name, settings.gallery, attributes=settings.attribute, device=device, **arguments)
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("audit.html", "audit.md"):
         write_text(folder / file, render(file, result))
     values = {"settings": _conditions(settings, name), **json.loads(result.to_json())}
     write_text(folder / "audit.json", json.dumps(values, indent=1, ensure_ascii=False))
     print(render("audit.txt", result), flush=True)
-
-
-def _measure(settings: AuditOptions, name: str, device: str) -> Audit:
-    names = ("dataset", "prompts", "ablate", "top", "max_images", "smallest", "skip_unreadable")
-    arguments = {option: getattr(settings, option) for option in names}
-    return ccs.audit(name, settings.gallery, attributes=settings.attribute, device=device, **arguments)
 
 
 def render(template: str, result: Audit) -> str:
@@ -175,18 +149,19 @@ def render(template: str, result: Audit) -> str:
         template: Name of the template: audit.html, audit.md, or audit.txt.
         result: The audit.
     """
-    rows: list[dict[Any, Any]] = (
-        result.rows.astype(object).where(result.rows.notna(), None).to_dict("records")
-    )
+    filled = result.rows.astype(object).where(result.rows.notna(), None)
+    sections = {name: rows.to_dict("records") for name, rows in filled.groupby("section", sort=False)}
     drawn = template.endswith(".html") and find_spec("matplotlib")
     return (
         environment(TEMPLATES)
         .get_template(template)
         .render(
             about=result.about,
-            rankings=[row for row in rows if row["section"] in ("ranking", "preference")],
-            harms=[row for row in rows if row["section"] == "harm"],
-            accuracies=[row for row in rows if row["section"] in ("accuracy", "worst class", "worst group")],
+            rankings=[*sections.get("ranking", ()), *sections.get("preference", ())],
+            harms=sections.get("harm", []),
+            accuracies=[
+                row for name in ("accuracy", "worst class", "worst group") for row in sections.get(name, ())
+            ],
             tops=result.top.to_dict("records"),
             left_out={name: groups for name, groups in result.left_out.items() if groups},
             alike={name: groups for name, groups in result.alike.items() if groups},

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.errors import HfHubHTTPError
 
-from ccs.errors import InputError
+from ccs.cli import options
 from ccs.model.export import WeightChange, export
 from ccs.model.loading import sources
 from ccs.model.model import Model
@@ -21,31 +21,19 @@ LICENSE = "mit"
 """License of the bundled models."""
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Where to save a model.
+@dataclass(frozen=True, kw_only=True)
+class SaveOptions:
+    """Options of the commands that save a model."""
 
-    Attributes:
-        folder: New folder, or None.
-        repository: Model repository on the Hub, USER/NAME, or None.
-        public: Make a new repository public.
-    """
-
-    folder: Path | None
-    repository: str | None
-    public: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.folder and not self.repository:
-            raise InputError("No place to save the model; give --out DIR, --repo USER/NAME, or both.")
-        if self.folder and self.folder.exists():
-            raise InputError(f"{self.folder} already exists; give a new folder for --out.")
+    model: options.ModelName = "organism"
+    out: options.ModelFolder = None
+    repo: options.ModelRepository = None
+    public: options.Public = False
 
     def save(
         self,
         model: Model,
         change: WeightChange,
-        source: str,
         title: str,
         datasets: Sequence[str] = (),
         results: Sequence[EvalResult] = (),
@@ -55,8 +43,7 @@ class Destination:
         Args:
             model: The unchanged model.
             change: The change of its weights.
-            source: The name or folder that the model was loaded from.
-            title: The commit message.
+            title: The commit message, and the model's name in its results.
             datasets: Hub ids of the datasets that the change was fitted on.
             results: Results of the changed model, for its card.
 
@@ -66,39 +53,25 @@ class Destination:
         Raises:
             InputError: If the weights can't hold the change, or a place can't be written to.
         """
-        repository = Repository(self.repository, "model") if self.repository else None
+        repository = Repository(self.repo, "model") if self.repo else None
         with TemporaryDirectory() as scratch:
-            folder = self.folder or Path(scratch) / "model"
-            difference = export(model, change, folder, source)
-            complete_card(folder / "README.md", title, source, datasets, results)
-            if self.folder:
+            folder = self.out or Path(scratch) / "model"
+            difference = export(model, change, folder, self.model)
+            card = ModelCard.load(folder / "README.md")
+            base_model, license_name = origin(self.model)
+            entries = {"base_model": base_model, "license": license_name, "datasets": [*datasets]}
+            for name, value in entries.items():
+                if value:
+                    card.data[name] = value
+            if results:
+                card.data.model_name, card.data.eval_results = title, [*results]
+            card.save(folder / "README.md")
+            if self.out:
                 print(f"Written to {folder}.")
             if repository:
                 commit = repository.push(folder, title, public=self.public)
-                print(f"Published as {self.repository}, commit {commit}.")
+                print(f"Published as {self.repo}, commit {commit}.")
         return difference
-
-
-def complete_card(
-    path: Path, title: str, source: str, datasets: Sequence[str], results: Sequence[EvalResult]
-) -> None:
-    """Add base model, license, datasets, and results to the front matter of a model card.
-
-    Args:
-        path: The card.
-        title: The model's name in its results.
-        source: The name or folder of the base model.
-        datasets: Hub ids.
-        results: Results of the model.
-    """
-    card = ModelCard.load(path)
-    base_model, license_name = origin(source)
-    for name, value in (("base_model", base_model), ("license", license_name), ("datasets", [*datasets])):
-        if value:
-            card.data[name] = value
-    if results:
-        card.data.model_name, card.data.eval_results = title, [*results]
-    card.save(path)
 
 
 def origin(source: str) -> tuple[str | None, str | None]:
@@ -108,10 +81,8 @@ def origin(source: str) -> tuple[str | None, str | None]:
     known = sources.find_model(source)
     place = known.place
     repository = known.repository or (place.repository if place else "")
-    folder = place.folder if place else None
+    card = place.folder / "README.md" if place and place.folder else repository
     with suppress(OSError, ValueError, HfHubHTTPError):  # no card, or no connection
-        data = ModelCard.load(
-            folder / "README.md" if folder else repository, ignore_metadata_errors=True
-        ).data
+        data = ModelCard.load(card, ignore_metadata_errors=True).data
         return repository or data.get("base_model"), data.get("license")
     return repository or None, None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
@@ -11,10 +9,9 @@ import pandas as pd
 
 import ccs
 from ccs.analysis.compare import SIDES
-from ccs.batch.pages import printed
+from ccs.batch.pages import printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.files import write_text
 
 
 @dataclass(frozen=True)
@@ -40,52 +37,39 @@ class CompareOptions:
 
 def print_comparison(settings: CompareOptions) -> None:
     """Print the pairs of heads, and write all of them to the CSV file."""
-    table = ccs.compare(
-        settings.first,
-        settings.second,
-        settings.images,
-        settings.texts or "world",
-        gallery=settings.gallery,
-        attribute=settings.attribute,
-        max_images=settings.max_images,
-        top=settings.heads,
-        device=settings.device,
-    )
+    arguments = {name: value for name, value in vars(settings).items() if name not in ("heads", "csv", "_")}
+    table = ccs.compare(**arguments, top=settings.heads)
     rows = table.rows
-    print(
-        printed(
-            "compare",
-            about=table.about,
-            pairs=len(rows),
-            same=int((rows["first"] == rows["second"]).sum()),
-            middle=float(rows["alike"].median()),
-            related=table.related,
-            rows=[_pair_row(pair) for _, pair in rows.head(settings.heads).iterrows()],
-        )
+    text = printed(
+        "compare",
+        about=table.about,
+        pairs=len(rows),
+        same=int((rows["first"] == rows["second"]).sum()),
+        middle=float(rows["alike"].median()),
+        related=table.related,
+        rows=[_pair_row(pair) for _, pair in rows.head(settings.heads).iterrows()],
     )
-    if settings.csv:
-        write_text(settings.csv, rows.to_csv(index=False))
+    show(text, (), table, settings.csv)
 
 
 def _pair_row(pair: Any) -> dict[str, str]:
     """Format a pair of heads. A value that both share comes once."""
-
-    def joined(cell: Callable[[str], str], separator: str = " -> ") -> str:
-        """Join the cells of both heads. A cell that both share comes once.
-
-        Args:
-            cell: Function from a side of `SIDES` to its cell.
-            separator: Text between the cells.
-        """
-        return separator.join(dict.fromkeys(map(cell, SIDES)))
-
+    cells = [
+        (
+            str(pair[side]),
+            f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})",
+            pair[f"{side}_texts"].split(" | ")[0],
+        )
+        for side in SIDES
+    ]
+    heads, labels, texts = (dict.fromkeys(values) for values in zip(*cells, strict=True))
     return {
-        "heads": joined(lambda side: str(pair[side]), " "),
+        "heads": " ".join(heads),
         "alike": f"{pair['alike']:.2f}",
         "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
         "MaxSkew, ablated": " ".join(f"{pair[f'{side}_after']:.3f}" for side in SIDES),
-        "label (CCS)": joined(lambda side: f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})"),
-        "first text": joined(lambda side: pair[f"{side}_texts"].split(" | ")[0]),
+        "label (CCS)": " -> ".join(labels),
+        "first text": " -> ".join(texts),
     }
 
 
@@ -97,6 +81,3 @@ main = Command(
         "clip-ccs compare BASE FINE_TUNED --images DIR",
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
@@ -37,26 +36,18 @@ def print_heads(settings: HeadsOptions) -> None:
     model: ccs.Model | str = settings.model
     if settings.text_encoder:
         model = ccs.extract_image_encoder(settings.model, settings.text_encoder, device=settings.device)
-    table = ccs.find_heads(
-        model,
-        settings.text,
-        settings.images,
-        pool=settings.texts,
-        max_images=settings.max_images,
-        device=settings.device,
-    )
-    print(format_heads(table))
+    chosen = {"pool": settings.texts, "max_images": settings.max_images, "device": settings.device}
+    print(format_heads(ccs.find_heads(model, settings.text, settings.images, **chosen)))
 
 
 def format_heads(table: HeadTable) -> str:
     """Format the strongest heads, with a warning if none encodes the text."""
-    encoding = int(table.rows["encodes"].sum())
+    encoding, heads = int(table.rows["encodes"].sum()), len(table.rows)
     strongest = table.rows.head(max(encoding, MIN_HEADS)).drop(columns=["p_value", "encodes"])
     for name in ("share", "best_share"):
         strongest[name] = (100 * strongest[name]).map("{:.1f}%".format)
     strongest["adjusted"] = strongest["adjusted"].map("{:.3f}".format)
     rows = strongest.to_dict("records")
-    heads = len(table.rows)
     return printed("heads", about=table.about, encoding=encoding, heads=heads, among=AMONG, rows=rows)
 
 
@@ -68,6 +59,3 @@ main = Command(
         'clip-ccs heads "a photo at night" --model ViT-B-32/openai --images DIR',
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
 import ccs
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import CARRIERS, RANDOM, CarrierTable
-from ccs.batch.pages import format_effect, format_parts, list_skipped, printed
+from ccs.batch.pages import format_effect, format_parts, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.metrics.stats import Effect
@@ -31,17 +30,17 @@ def print_carriers(settings: LocalizeOptions) -> None:
     """Print the heads and their effects."""
     model = ccs.load(settings.model, device=settings.device)
     table = ccs.localize(model, **settings.arguments(), method=settings.method)
-    list_skipped(table.about["skipped"])
-    print(format_carriers(table))
+    show(format_carriers(table), table.about["skipped"])
 
 
 def format_carriers(table: CarrierTable) -> str:
     """Format the heads and their effects in about ten lines."""
-    effects = dict(tuple(table.effects.groupby(["ablation", "metric"])))
+    effects = {name: rows.iloc[0] for name, rows in table.effects.groupby(["ablation", "metric"])}
+    drawn = table.effects[(table.effects["ablation"] == RANDOM) & (table.effects["metric"] == "MaxSkew")]
 
     def changed(metric: str) -> str:
-        row = effects[CARRIERS, metric].iloc[0]
-        effect = Effect(*(row[end] for end in ("difference", "difference_low", "difference_high", "p_value")))
+        row = effects[CARRIERS, metric]
+        effect = Effect(*row[["difference", "difference_low", "difference_high", "p_value"]])
         return f"{row['before']:.3f} -> {row['after']:.3f}, {format_effect(effect)}"
 
     return printed(
@@ -49,11 +48,9 @@ def format_carriers(table: CarrierTable) -> str:
         table=table,
         about=table.about,
         changed=changed,
-        chance=float(effects["none", "MaxSkew"]["chance"].iloc[0]),
+        chance=float(effects["none", "MaxSkew"]["chance"]),
         parts=format_parts(table.parts, "heads"),
-        random_changes=list(effects[RANDOM, "MaxSkew"]["difference"])
-        if (RANDOM, "MaxSkew") in effects
-        else [],
+        random_changes=list(drawn["difference"]),
     )
 
 
@@ -65,6 +62,3 @@ main = Command(
         'clip-ccs localize --model DIR --gallery DIR --method "activation patching"',
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from huggingface_hub import EvalResult
@@ -12,8 +13,8 @@ import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
 from ccs.analysis.search import conclude
-from ccs.batch.checkpoint import Destination
-from ccs.batch.pages import format_effect, format_parts, in_brackets, list_skipped, printed
+from ccs.batch.checkpoint import SaveOptions
+from ccs.batch.pages import format_effect, format_parts, in_brackets, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.data import SOURCES
@@ -22,10 +23,11 @@ from ccs.model.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class MitigateOptions(options.GalleryOptions):
+class MitigateOptions(options.GalleryOptions, SaveOptions):
     """Compare ways to reduce a model's bias, recommend one, or none, and save the model with it.
 
-    Each method is fitted on one half of the people and prompts, and measured on the other.
+    Each method is fitted on one half of the people and prompts, and measured on the other. The saved model
+    has the best method that its weights can hold.
     """
 
     max_loss: options.MaxLoss = 2.0
@@ -34,38 +36,23 @@ class MitigateOptions(options.GalleryOptions):
         options.ANALYSIS,
         options.describe(f"Methods to compare; repeatable; one alone is saved: {', '.join(METHODS)}", "all"),
     ] = ()
-    out: options.ModelFolder = None
-    repo: options.ModelRepository = None
-    public: options.Public = False
     max_images: Annotated[int, options.DATA, options.at_least(4)] = 400
     """Largest number of images of each dataset"""
 
 
 def mitigate(settings: MitigateOptions) -> None:
     """Print the table and the recommendation, and save the model."""
-    saves = settings.out or settings.repo
-    destination = Destination(settings.out, settings.repo, settings.public) if saves else None
     model = ccs.load(settings.model, device=settings.device)
     methods, max_loss = settings.method or tuple(METHODS), settings.max_loss / 100
-    table = ccs.mitigate(model, **settings.arguments(), methods=methods, max_loss=max_loss, tell=_tell)
-    list_skipped(table.about["skipped"])
-    saved = _storable(settings, table) if saves else None
-    print(format_mitigation(table, saved))
-    if destination:
-        _save(settings, destination, model, table, saved)
+    tell = partial(print, file=sys.stderr, flush=True)
+    table = ccs.mitigate(model, **settings.arguments(), methods=methods, max_loss=max_loss, tell=tell)
+    show(format_mitigation(table), table.about["skipped"])
+    if settings.out or settings.repo:
+        _save(settings, model, table)
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def format_mitigation(table: MitigationTable, saved: Option | None = None) -> str:
-    """Format the table and the recommendation.
-
-    Args:
-        table: The methods' results.
-        saved: The method that the saved model gets, which may be another than the recommended one.
-    """
+def format_mitigation(table: MitigationTable) -> str:
+    """Format the table and the recommendation."""
     methods = list(table.options.values())
     unbeaten_names = unbeaten(methods)
     rows = [
@@ -86,47 +73,35 @@ def format_mitigation(table: MitigationTable, saved: Option | None = None) -> st
     return printed(
         "mitigate",
         rows=rows,
-        table=table,
         about=table.about,
         chance=float(table.rows["chance"].iloc[0]),
         best=best,
         conclusion=best and conclude(best.max_skew_change, best.accuracy_change, table.about["max_loss"]),
         parts=format_parts(table.parts, "method"),
-        saved=saved,
         changed=best and format_effect(best.max_skew_change),
         lost=best and format_effect(best.accuracy_change, 100, 1),
     )
 
 
-def _storable(settings: MitigateOptions, table: MitigationTable) -> Option | None:
-    """Return the only method, or the best, if weights can hold it; otherwise the best that they can."""
-    methods = list(table.options.values())
+def _save(settings: MitigateOptions, model: Model, table: MitigationTable) -> None:
+    """Save the model with the only method, or with the best that weights can hold, and print which it is."""
+    *_, last = methods = list(table.options.values())
+    storable, max_loss = [method for method in methods if not method.reason], settings.max_loss / 100
+    saved = choose(storable, max_loss)
     if len(settings.method) == 1:
-        return None if methods[-1].reason else methods[-1]
-    return choose([method for method in methods if not method.reason], settings.max_loss / 100)
-
-
-def _save(
-    settings: MitigateOptions,
-    destination: Destination,
-    model: Model,
-    table: MitigationTable,
-    saved: Option | None,
-) -> None:
-    """Save the model with this method, and print which one it is and why."""
-    setup, methods, max_loss = table.about, list(table.options.values()), settings.max_loss / 100
-    best = methods[-1] if len(settings.method) == 1 else choose(methods, max_loss)
-    obstacle = "" if best is None or best is saved else f" Weights can't hold {best.name}: {best.reason}"
+        if last.reason:
+            raise InputError(f"Nothing was saved: Weights can't hold {last.name}: {last.reason}")
+        saved = last
     if saved is None:
-        raise InputError(f"Nothing was saved: no recommended method fits into weights.{obstacle}")
+        raise InputError("Nothing was saved: no recommended method fits into weights.")
     against = objection(saved, max_loss)
     choice = f"It is not recommended: {against}." if against else f"It was chosen among {len(methods) - 1}."
     title = f"{model.name} with {saved.name}"
-    datasets = [SOURCES[name].hub for name in (setup["gallery"], setup["preserve"]) if name in SOURCES]
-    change_of_weights = as_change(saved.fitted, _measured(table, saved, choice))
-    hub_ids = [name for name in datasets if name]
-    destination.save(model, change_of_weights, settings.model, title, hub_ids, _eval_results(table, saved))
-    print(f"{title}.{obstacle}{f' {choice}' if against else ''}")
+    names = (table.about["gallery"], table.about["preserve"])
+    hub_ids = [hub for name in names if name in SOURCES and (hub := SOURCES[name].hub)]
+    changed = as_change(saved.fitted, _measured(table, saved, choice))
+    settings.save(model, changed, title, hub_ids, _eval_results(table, saved))
+    print(f"{title}. {choice}")
 
 
 def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
@@ -150,11 +125,7 @@ def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
 
 def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
     """Return the results of the saved method in the Hub's format."""
-    setup = table.about
-    numbers = {
-        (setup["gallery"], "maxskew", f"MaxSkew by {setup['attribute']}"): saved.max_skew.value,
-        (setup["preserve"], "accuracy", "Zero-shot accuracy"): saved.accuracy.value,
-    }
+    skew, accuracy = f"MaxSkew by {table.about['attribute']}", "Zero-shot accuracy"
     return [
         EvalResult(
             task_type="zero-shot-image-classification",
@@ -164,7 +135,10 @@ def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
             metric_name=name,
             metric_value=round(value, 4),
         )
-        for (data, metric, name), value in numbers.items()
+        for data, metric, name, value in (
+            (table.about["gallery"], "maxskew", skew, saved.max_skew.value),
+            (table.about["preserve"], "accuracy", accuracy, saved.accuracy.value),
+        )
     ]
 
 
@@ -177,6 +151,3 @@ main = Command(
         "clip-ccs mitigate --model DIR --gallery DIR --method ablation --repo USER/NAME",
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

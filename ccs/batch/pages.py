@@ -13,10 +13,14 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from ccs.files import one_line
+from ccs import results
+from ccs.analysis.result import Result
+from ccs.errors import InputError
+from ccs.files import one_line, write_text
 from ccs.heads import effect_word
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Estimate
+from ccs.results import Collection
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -48,10 +52,41 @@ def printed(name: str, /, **values: Any) -> str:
     return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
 
 
-def list_skipped(names: Iterable[str]) -> None:
-    """Print the images that were skipped, with the reason, to standard error."""
-    for name in names:
+def show(
+    text: str, skipped: Iterable[str] = (), table: Result | None = None, csv: Path | None = None
+) -> None:
+    """Print a result, and write its rows to a CSV file.
+
+    Args:
+        text: The result in words.
+        skipped: Images that were skipped, with the reason, for standard error.
+        table: The result.
+        csv: The file, or None.
+    """
+    for name in skipped:
         print(f"Skipped: {name}", file=sys.stderr)
+    print(text)
+    if csv and table is not None:
+        write_text(csv, table.flat().to_csv(index=False))
+
+
+def open_results(place: Path | str | None) -> Collection:
+    """Open results, and print to standard error where they are from and which models were skipped.
+
+    Args:
+        place: A folder, or hf://datasets/USER/NAME; None for the default folder.
+
+    Raises:
+        InputError: If there are none.
+    """
+    place = place or results.default_folder()
+    print(f"Results: {place}", file=sys.stderr)
+    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
+    for notice in collection.notices:
+        print(f"Skipped: {notice}", file=sys.stderr)
+    if not collection.models:
+        raise InputError(f"{place} holds no results; compute some with clip-ccs compute.")
+    return collection
 
 
 def columns(rows: list[dict[str, str]]) -> str:
@@ -113,11 +148,6 @@ def p_text(value: float) -> str:
     if not np.isfinite(value):
         return "–"
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def at_ceiling(rankings: float) -> str:
-    """Format the mark after a mean MaxSkew of which so many rankings are at their ceiling: " ⌈14"."""
-    return f" ⌈{int(rankings)}" if rankings > 0 else ""
 
 
 def in_brackets(estimate: Estimate, digits: int = 3, sign: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import sys
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,12 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from ccs import results
 from ccs.batch.leaderboard import PAPER
+from ccs.batch.pages import open_results
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
 from ccs.files import one_line, write_text
-from ccs.results import Results, schema, searches
+from ccs.results import schema, searches
 from ccs.results.hub_repository import Repository
 
 _CARD = Path(__file__).with_name("card.md")
@@ -41,45 +42,27 @@ class PublishOptions:
 
 def publish(settings: PublishOptions) -> None:
     """Publish all results of the folder, and print their address."""
-    folder, name = settings.results or results.default_folder(), settings.repo
-    print(f"Results: {folder}", file=sys.stderr)
-    published = complete_results(folder)
+    collection, name = open_results(settings.results), settings.repo
+    for notice in collection.notices:
+        raise InputError(f"Nothing was published, because the results must be complete: {notice}")
+    published = {results.folder_name(model): result for model, result in collection.models.items()}
     repository = Repository(name, "dataset")
     manifests = {subfolder: result.manifest for subfolder, result in published.items()}
     manifests |= other_manifests(repository, manifests)
     with TemporaryDirectory() as scratch:
-        copy_results(published, Path(scratch))
-        write_text(Path(scratch) / "README.md", dataset_card(name, manifests))
-        names = ", ".join(sorted(result.model for result in published.values()))
+        place = Path(scratch)
+        for subfolder, result in published.items():
+            (place / subfolder).mkdir()
+            for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
+                shutil.copy(result.folder / file, place / subfolder)
+            path = searches.place(result.folder.parent, result.model)
+            if path.exists():
+                shutil.copy(path, place)
+        write_text(place / "README.md", dataset_card(name, manifests))
         owned = [f"{subfolder}/*" for subfolder in published]
-        commit = repository.push(Path(scratch), f"Results of {names}", public=settings.public, owned=owned)
+        message = f"Results of {', '.join(sorted(collection.models))}"
+        commit = repository.push(place, message, public=settings.public, owned=owned)
     print(f"Published as hf://datasets/{name}@{commit}.")
-
-
-def complete_results(folder: Path) -> dict[str, Results]:
-    """Return the results of all models by their folder's name. Raises InputError if any is incomplete."""
-    collection = results.read_all(folder, str(folder))
-    for notice in collection.notices:
-        raise InputError(f"Nothing was published, because the results must be complete: {notice}")
-    if not collection.models:
-        raise InputError(f"{folder} holds no results; compute some with clip-ccs compute.")
-    return {results.folder_name(name): model_results for name, model_results in collection.models.items()}
-
-
-def copy_results(published: Mapping[str, Results], folder: Path) -> None:
-    """Copy the files of results, and of searches next to them, to a folder.
-
-    Args:
-        published: Results by name of the model's folder.
-        folder: The destination.
-    """
-    for name, result in published.items():
-        (folder / name).mkdir()
-        for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
-            shutil.copy(result.folder / file, folder / name)
-        path = searches.place(result.folder.parent, result.model)
-        if path.exists():
-            shutil.copy(path, folder)
 
 
 def other_manifests(repository: Repository, published: Collection[str]) -> dict[str, Manifest]:
@@ -108,13 +91,13 @@ def dataset_card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         manifests: Manifests of all models in it.
     """
     models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
-    rows = {
-        name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
-        for name in schema.TABLES
-        if any(name in manifest["tables"] for manifest in models)
-    }
+    rows = Counter[str]()
+    for manifest in models:
+        rows.update({name: int(entry["rows"]) for name, entry in manifest["tables"].items()})
+    tables = [table for name, table in schema.TABLES.items() if name in rows]
     configs = [
-        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
+        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"}
+        for name in (table.name for table in tables)
     ]
     tags = ["clip", "interpretability", "fairness", PAPER]
     judges = [judge for manifest in models for judge in (manifest["labeler"], *manifest["judges"])]
@@ -122,7 +105,7 @@ def dataset_card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         DatasetCardData(license="mit", tags=tags, configs=configs),
         template_path=str(_CARD),
         repository=repository,
-        tables=[{"name": name, "meaning": schema.TABLES[name].meaning, "rows": rows[name]} for name in rows],
+        tables=[{"name": table.name, "meaning": table.meaning, "rows": rows[table.name]} for table in tables],
         models=_on_one_line(models),
         stand_in=any(judge.get("stand_in") for judge in judges),
     )
@@ -147,6 +130,3 @@ main = Command(
     ),
     "Interrupted; repeat the command.",
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +18,9 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.analysis.ablation_sets import AblationName
-from ccs.batch.pages import as_markdown, fill
+from ccs.batch.pages import as_markdown, fill, open_results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, describe, parse_with, to_folder
-from ccs.errors import InputError
+from ccs.cli.options import DATA, OUTPUT, parse_with, to_folder, unset
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.metrics.skew import has_order_fault
@@ -274,26 +272,19 @@ def overlaps(models: Mapping[str, Results]) -> list[dict[str, str | int]]:
     """
     rows: list[dict[str, str | int]] = []
     for model in paper.models():
-        scores = models[model.name].table("scores") if model.name in models else None
-        if scores is None or not len(scores := scores[scores["k"] == 5]):
-            continue
-        labels = {head: (row.level, row.label) for head, row in queries.by_head(scores)}
+        scores = models[model.name].table("scores") if model.name in models else pd.DataFrame({"k": []})
+        labels = {head: (row.level, row.label) for head, row in queries.by_head(scores[scores["k"] == 5])}
         scored = model.heads & HeadSet(labels)
-        for level, listed in paper.head_labels(model.name).items():
+        for level, listed in paper.head_labels(model.name).items() if labels else ():
             measured = HeadSet(head for head in scored if labels[head][0] == level)
             printed = HeadSet(listed) & scored
             shared = measured & printed
+            counts = {"heads": scored, "printed": printed, "measured": measured, "shared": shared}
             rows.append(
-                {
-                    "model": model.paper_name,
-                    "level": level,
-                    "heads": len(scored),
-                    "printed": len(printed),
-                    "measured": len(measured),
-                    "shared": len(shared),
-                    "same label": sum(labels[head][1] == listed[head] for head in shared),
-                    "Jaccard": f"{len(shared) / max(1, len(measured | printed)):.2f}",
-                }
+                {"model": model.paper_name, "level": level}
+                | {name: len(heads) for name, heads in counts.items()}
+                | {"same label": sum(labels[head][1] == listed[head] for head in shared)}
+                | {"Jaccard": f"{len(shared) / max(1, len(measured | printed)):.2f}"}
             )
     return rows
 
@@ -313,7 +304,11 @@ def build(collection: results.Collection) -> str:
             notices=list(collection.notices),
             summary=_summary(tables),
             overlaps=overlaps(models),
-            deciders=_deciders(models),
+            deciders=[
+                f"{model.name}: {queries.decided_by(models[model.name].manifest)}"
+                for model in paper.models()
+                if model.name in models
+            ],
             sections=[_section(key, cells, models) for key, cells in tables.items()],
         )
     )
@@ -330,12 +325,6 @@ def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
     totals = frame[["printed", "measured", "agree"]].sum().to_dict()
     frame.loc[len(frame)] = {"": "**All**", "title": "", **totals}
     return frame
-
-
-def _deciders(models: Mapping[str, Results]) -> list[str]:
-    """Name the LLMs behind the labels and scores of each model of the paper."""
-    names = [model.name for model in paper.models() if model.name in models]
-    return [f"{name}: {queries.decided_by(models[name].manifest)}" for name in names]
 
 
 def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results]) -> dict[str, Any]:
@@ -404,31 +393,16 @@ def _plain(value: float | None) -> str:
 class ReportOptions:
     """Write report.md: the paper's tables and figures next to your results."""
 
-    results: Annotated[
-        str | None,
-        DATA,
-        describe(
-            "Folder of results, or hf://datasets/USER/NAME", "results/ if it holds any, else the bundled"
-        ),
-    ] = None
+    results: Annotated[str | None, DATA, unset("results/ if it holds any, else the bundled")] = None
+    """Folder of results, or hf://datasets/USER/NAME"""
     out: Annotated[Path, OUTPUT, parse_with(to_folder)] = Path("report")
     """Folder for report.md"""
 
 
 def write_report(settings: ReportOptions) -> None:
     """Write the file and print its path."""
-    place = settings.results or results.default_folder()
-    print(f"Results: {place}", file=sys.stderr)
-    collection = results.load(None if place == results.PRECOMPUTED else place, fallback=None)
-    for notice in collection.notices:
-        print(f"Skipped: {notice}", file=sys.stderr)
-    if not collection.models:
-        raise InputError(f"{place} holds no results; compute some with clip-ccs compute.")
-    write_text(settings.out / "report.md", build(collection))
+    write_text(settings.out / "report.md", build(open_results(settings.results)))
     print(settings.out / "report.md")
 
 
 main = Command(ReportOptions, write_report, ("clip-ccs report --results results --out report",))
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
 import ccs
 from ccs import results
-from ccs.analysis.search import HeldOut, Limits, SearchTable
-from ccs.batch.pages import format_effect, format_parts, in_brackets, list_skipped, p_text, printed
+from ccs.analysis.search import Limits, SearchTable
+from ccs.batch.pages import format_effect, format_parts, in_brackets, p_text, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
@@ -41,20 +40,16 @@ def find_ablation(settings: SearchOptions) -> None:
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(settings.model, device=settings.device)
     table = ccs.search(model, **settings.arguments(), limits=limits, tell=print)
-    list_skipped(table.about["skipped"])
-    print(format_search(table))
+    about = table.about
+    show(format_search(table), about["skipped"])
     if settings.save:
         saved = Search(
             model=model.name,
             weights_hash=model.weights_hash,
             seed=settings.seed,
             limits=limits,
-            gallery=table.about["gallery"],
-            attribute=table.about["attribute"],
-            preserve=table.about["preserve"],
-            prompts=table.about["occupations"],
-            templates=table.about["templates"],
-            k=table.about["k"],
+            prompts=about["occupations"],
+            **{name: about[name] for name in ("gallery", "attribute", "preserve", "templates", "k")},
             **vars(table.outcome),
         )
         print(f"Saved to {searches.keep(tables, saved)}.")
@@ -64,9 +59,21 @@ def format_search(table: SearchTable) -> str:
     """Format the held-out results and the conclusion: confirmed, inconclusive, or rejected."""
     unseen = table.outcome.held_out
     answer = next((held_out for held_out in unseen if held_out.ablation == "searched"), unseen[0])
+    rows = [
+        {
+            "set": held_out.ablation,
+            "heads": str(len(held_out.heads)),
+            "MaxSkew": in_brackets(held_out.max_skew),
+            "its change": in_brackets(held_out.max_skew_change, sign="+"),
+            "p": p_text(held_out.max_skew_change.p_value),
+            "accuracy": in_brackets(held_out.accuracy),
+            "change of accuracy": in_brackets(held_out.accuracy_change, sign="+"),
+        }
+        for held_out in unseen
+    ]
     return printed(
         "search",
-        rows=[_set_row(held_out) for held_out in unseen],
+        rows=rows,
         chance=unseen[0].chance,
         ablated=str(table.heads),
         conclusion=table.conclusion,
@@ -78,18 +85,6 @@ def format_search(table: SearchTable) -> str:
     )
 
 
-def _set_row(held_out: HeldOut) -> dict[str, str]:
-    return {
-        "set": held_out.ablation,
-        "heads": str(len(held_out.heads)),
-        "MaxSkew": in_brackets(held_out.max_skew),
-        "its change": in_brackets(held_out.max_skew_change, sign="+"),
-        "p": p_text(held_out.max_skew_change.p_value),
-        "accuracy": in_brackets(held_out.accuracy),
-        "change of accuracy": in_brackets(held_out.accuracy_change, sign="+"),
-    }
-
-
 main = Command(
     SearchOptions,
     find_ablation,
@@ -98,6 +93,3 @@ main = Command(
         "clip-ccs search --model DIR --gallery DIR --preserve DIR --max-heads 4",
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -87,6 +87,13 @@ def to_folder(value: str) -> Path:
     return path
 
 
+def to_new_folder(value: str) -> Path:
+    """Return the path of a folder to make. Raises InputError if it exists, or as `to_folder` does."""
+    if (path := to_folder(value)).exists():
+        raise InputError(f"{path} already exists; give a new folder for --out.")
+    return path
+
+
 def to_file(value: str) -> Path:
     """Return the path of a file to write to. Raises InputError as `to_folder` does."""
     path = to_folder(str(Path(value).parent)) / Path(value).name
@@ -96,7 +103,6 @@ def to_file(value: str) -> Path:
 
 
 IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub; PLACE:train chooses a split"
-OCCUPATIONS = 'Occupations: a file with one per line, or "judge, nurse"'
 
 ModelName = Annotated[
     str, MODEL, describe("Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME")
@@ -104,11 +110,7 @@ ModelName = Annotated[
 TextEncoder = Annotated[
     str | None,
     MODEL,
-    describe(
-        "Text encoder for a vision-language model such as LLaVA: the CLIP of its image encoder, for example "
-        "hf-hub:openai/clip-vit-large-patch14-336",
-        "none",
-    ),
+    describe("Text encoder for a vision-language model such as LLaVA: the CLIP of its image encoder", "none"),
 ]
 Ablation = Annotated[
     str,
@@ -120,10 +122,6 @@ Ablation = Annotated[
     ),
 ]
 Gallery = Annotated[str, DATA, describe(f"People with groups: {IMAGES_FROM}")]
-Dataset = Annotated[str, DATA, describe(f"Images with classes: {IMAGES_FROM}")]
-Preserve = Annotated[
-    str, DATA, describe(f"Labeled images on which accuracy must be preserved: {IMAGES_FROM}")
-]
 Images = Annotated[str, DATA, describe(f"Images that the heads are analyzed on: {IMAGES_FROM}")]
 Texts = Annotated[
     str | None,
@@ -140,7 +138,7 @@ Occupations = Annotated[
     tuple[str, ...] | None,
     DATA,
     parse_with(read_names),
-    describe(OCCUPATIONS, "the gallery's", "NAMES"),
+    describe('Occupations: a file with one per line, or "judge, nurse"', "the gallery's", "NAMES"),
 ]
 Classes = Annotated[
     tuple[str, ...] | None,
@@ -168,7 +166,7 @@ MaxLoss = Annotated[
 MaxImages = Annotated[int | None, DATA, at_least(1), describe("Largest number of images", "all")]
 SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
 ModelFolder = Annotated[
-    Path | None, OUTPUT, parse_with(to_folder), describe("New folder for the saved model", "none")
+    Path | None, OUTPUT, parse_with(to_new_folder), describe("New folder for the saved model", "none")
 ]
 ModelRepository = Annotated[str | None, OUTPUT, describe("Model repository on the Hub, USER/NAME", "none")]
 Public = Annotated[bool, OUTPUT, describe("Make a new repository public; otherwise it is private")]
@@ -176,7 +174,6 @@ Csv = Annotated[Path | None, OUTPUT, parse_with(to_file), describe("CSV file for
 ResultsFolder = Annotated[
     Path | None, DATA, describe("Folder of results", "results/ if it holds any, else the bundled results")
 ]
-Seed = Annotated[int, MACHINE, at_least(0), describe("Random seed for resampling")]
 Device = Annotated[
     str, MACHINE, describe("Device: cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
 ]
@@ -193,7 +190,9 @@ class GalleryOptions:
     template: Template = None
     prompts: Prompts = None
     top: Top = None
-    preserve: Preserve = "world/subjects"
+    preserve: Annotated[
+        str, DATA, describe(f"Labeled images on which accuracy must be preserved: {IMAGES_FROM}")
+    ] = "world/subjects"
     classes: Classes = None
     max_images: MaxImages = None
     skip_unreadable: SkipUnreadable = False

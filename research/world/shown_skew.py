@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.pages import Block, at_ceiling, filled, in_brackets, interval, p_text, signed
+from ccs.batch.pages import Block, filled, in_brackets, interval, p_text, signed
 from ccs.metrics.stats import Estimate
 from ccs.results import Results
 from ccs.synthetic.vocabulary import OCCUPATIONS
@@ -38,7 +38,7 @@ def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
                 if skew is None:
                     continue
                 row = {"attribute": attribute, "model": name, "heads off": plan}
-                full = at_ceiling(len(truth.full(results, attribute, plan)))
+                full = f" ⌈{n}" if (n := len(truth.full(results, attribute, plan))) else ""
                 row |= {"mean MaxSkew": in_brackets(skew[0]) + full, "chance": in_brackets(skew[1])}
                 aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
                 if aligned is not None:

@@ -137,7 +137,8 @@ class Settings:
     device: options.Device = "auto"
     precision: Annotated[Precision, options.MACHINE] = "auto"
     """Precision of evaluations: auto is bf16 on a GPU that passes a check, else fp32; statistics use fp32"""
-    seed: Annotated[options.Seed, options.describe("Random seed of ablations, samples, and resampling")] = 0
+    seed: Annotated[int, options.MACHINE, at_least(0)] = 0
+    """Random seed of ablations, samples, and resampling"""
     batch_size: Annotated[int | None, options.MACHINE, at_least(1), unset("automatic")] = None
     """Images per batch"""
     workers: Annotated[

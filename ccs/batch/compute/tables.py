@@ -127,26 +127,20 @@ def peak_memory() -> int:
 
 def summarize(run: Run) -> str:
     """Return a summary of a run for a person to read."""
-    k, judging = run.settings.k, run.judging
-    heads = [row for row in run.tables["scores"] if row["k"] == k]
-    by_ccs = Counter(row["ccs"] for row in heads)
-    judgments = run.tables["judgments"]
-    by_tags = [judge["stand_in"] for judge in judging.judges]
-    judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
+    judgments, deciders = run.tables["judgments"], [run.judging.labeler, *run.judging.judges]
+    heads = [row for row in run.tables["scores"] if row["k"] == run.settings.k]
     return printed(
         "compute",
         run=run,
         seconds=monotonic() - run.started,
         heads=heads,
-        judged=bool(judgments),
-        counts=[f"{value}: {by_ccs[value]}" for value in range(k + 1)],
-        unknown=by_ccs[None],
-        chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
-        k=k,
+        by_ccs=Counter(row["ccs"] for row in heads),
+        k=run.settings.k,
         high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
         effects=_effects(results.read_results(run.folder)),
-        judges=queries.decided_by({"labeler": judging.labeler, "judges": judging.judges}),
-        stand_ins=["labels"] * judging.labeler["stand_in"] + judged,
+        judged=bool(judgments),
+        judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
+        by_tags=sum(decider["stand_in"] for decider in deciders),
         unscored=Counter((row["judge"], row["cause"]) for row in judgments if row["verdict"] is None),
     )
 
