@@ -100,8 +100,8 @@ class Settings:
     """Number of images of each dataset, at most"""
     skip_unreadable: options.SkipUnreadable = False
     full: Annotated[bool, options.ANALYSIS] = False
-    """Size of the bundled results: every K of the paper, and on synthetic data 2000 images, 400 of each
-    dataset, and 200 random ablations instead of 600, 120, and 10"""
+    """Size of the bundled results: every K of the paper; on synthetic data all datasets and kinds of random
+    ablations, 2000 images, 400 of each dataset, and 200 random ablations instead of 600, 120, and 10"""
     ks: Annotated[
         tuple[int, ...] | None,
         options.ANALYSIS,

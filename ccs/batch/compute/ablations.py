@@ -57,7 +57,7 @@ def make_ablations(
             settings.seed,
             n_random if main else min(n_random, FEW_SETS),
             kinds=kinds,
-            variance=variance if main else None,
+            variance=variance if main and _has_matched_sets(settings) else None,
             at_k=None if main else k,
             notice=notice,
         )
@@ -71,6 +71,11 @@ def make_ablations(
         *(ablation for k in settings.all_ks[1:] for ablation in by_k[k][1:]),  # without `none`
         *ablation_sets.single_head_sets(model.heads),
     ]
+
+
+def _has_matched_sets(settings: Settings) -> bool:
+    """Return True if random sets match the high heads in layers and in variance, too: not in a quick run."""
+    return settings.full or settings.suite != "world"
 
 
 def choose_ablations(
@@ -126,5 +131,6 @@ def count_ablations(data: EvaluationSet | DatasetRecord, settings: Settings, hea
     random, singles = settings.random_sets or FEW_SETS, ablates_single_heads(data)
     further = (2 + min(random, FEW_SETS)) * len(settings.all_ks[1:]) * has_further_ks(data, settings)
     published = len(ablation_sets.published_sets(settings.models[0]))
-    several = 10 + published + further + (3 * random if singles else min(random, FEW_SETS))
+    kinds = 3 if _has_matched_sets(settings) else 1
+    several = 10 + published + further + (kinds * random if singles else min(random, FEW_SETS))
     return several, heads * singles

@@ -28,6 +28,8 @@ EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
 """The images of the statistics, the evaluation sets, and name and reason of those that are missing."""
 
+QUICK_SETS = ("subjects", "occupations", "colors", "letters", "faces")
+"""The synthetic sets without --full."""
 _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
 _MOST_WORKERS = 16
@@ -76,7 +78,7 @@ def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """Return the names of the evaluation sets: those of the settings, or else the suite's."""
     studied = tuple(record.name for record in SOURCES.values() if record.measured)
-    drawn = tuple(f"world/{name}" for name in synthetic.names())
+    drawn = tuple(f"world/{name}" for name in (synthetic.names() if settings.full else QUICK_SETS))
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.datasets or suites[settings.suite or "none"]
 
