@@ -72,7 +72,7 @@ def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str
         nonlocal size
         with tempfile.TemporaryDirectory() as folder:
             embedder = Embedder(model, Store(Path(folder), Processes()), settings)
-            size = embedder.backoff.largest
+            size = embedder.batch_size
             stage = embedder.statistics(images)
             assert embedder.read_statistics(stage).count == len(paths)
 

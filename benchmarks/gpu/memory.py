@@ -1,13 +1,11 @@
-"""Memory of the device: peaks beside the plain pass's, the batch that is chosen, and running out by force."""
+"""Memory of the device: peaks beside the plain pass's, and the batch that is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import ccs
@@ -15,14 +13,12 @@ from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Line, Measured
 from benchmarks.gpu.speed import plain
 from ccs.batch.compute import Settings
-from ccs.batch.compute.embed import Backoff, Embedder
+from ccs.batch.compute.embed import Embedder
 from ccs.batch.compute.stages import Processes, Store
 from ccs.model.model import Model
 
 PART = "memory"
 KINDS = ("contributions", "one plan", "many plans", "moments")
-LEFT = 1.05
-"""What may be used where memory is to run out, of what is in use before."""
 
 
 def lines(models: tuple[str, ...] = Bench.timed) -> Iterator[Line]:
@@ -34,7 +30,6 @@ def lines(models: tuple[str, ...] = Bench.timed) -> Iterator[Line]:
             yield at(f"{name}, {kind}", "of a plain pass's peak", 2.0, work, anywhere=False)
         work = partial(chosen, name=name)
         yield at(f"{name}, the batch that is chosen", "of the device's memory", 0.9, work, anywhere=False)
-    yield Line(PART, "recovery by halving", "of a coordinate", 1e-5, recovery, model=models[0])
 
 
 def _peak(bench: Bench, work: Callable[[], object]) -> int:
@@ -86,46 +81,9 @@ def chosen(bench: Bench, name: str) -> Measured:
         The peak's share of the device's memory, and the batch size.
     """
     model = sample.model(bench, name)
-    largest = _embedder(bench, model).backoff.largest
+    largest = _embedder(bench, model).batch_size
     x, offs = sample.pixels(model, largest), sample.plans(model.heads, bench.plans)
     torch.cuda.reset_peak_memory_stats(bench.device)
     model.embed_images(x, offs, largest)
     whole = torch.cuda.get_device_properties(bench.device).total_memory
     return torch.cuda.max_memory_allocated(bench.device) / whole, f"{largest} images"
-
-
-@contextmanager
-def shortage(bench: Bench) -> Iterator[None]:
-    """While this lasts the device has hardly more memory than is in use; a CPU is left alone."""
-    if not bench.gpu:
-        yield
-        return
-    bench.done()
-    torch.cuda.empty_cache()
-    whole = torch.cuda.get_device_properties(bench.device).total_memory
-    used = torch.cuda.memory_reserved(bench.device)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (LEFT * used + 2**28) / whole), bench.device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, bench.device)
-
-
-def recovery(bench: Bench) -> Measured:
-    """Embeddings of a batch that does not fit, in pieces that do. On a CPU its first piece is refused."""
-    model = sample.model(bench, bench.timed[0])
-    offs, n = sample.plans(model.heads, 4), 16 * bench.images if bench.gpu else bench.images
-    x, refused = sample.pixels(model, n), [] if bench.gpu else [True]
-
-    def work(piece: torch.Tensor) -> np.ndarray:
-        if refused:
-            raise torch.OutOfMemoryError(f"CUDA out of memory ({refused.pop()}: by force)")
-        return model.embed_images(piece, offs, len(piece))
-
-    backoff = Backoff(n)
-    with shortage(bench):
-        embeddings = np.concatenate(backoff.run(work, x), axis=1)
-    if backoff.largest == n:
-        raise RuntimeError(f"{n} images fitted, so nothing was halved.")
-    expected = model.embed_images(x, offs)
-    return float(np.abs(embeddings - expected).max()), f"{n} images, then {backoff.largest} at a time"

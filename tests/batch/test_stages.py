@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ccs.batch.compute.__main__ import main
-from ccs.batch.compute.embed import Backoff
 from ccs.batch.compute.inputs import load, shards_of
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
@@ -80,27 +79,6 @@ def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
     assert [(b.shard, len(b.sizes), b.ends_shard) for b in batches] == expected
     assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
     assert sum(len(loaded.pixels) for loaded in batches) == 7
-
-
-def test_short_memory_lowers_the_batch_and_loses_nothing():
-    def work(piece):
-        if len(piece) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return piece * 2
-
-    backoff = Backoff(16)
-    pixels = torch.arange(20.0)
-    assert torch.equal(torch.cat(backoff.run(work, pixels)), pixels * 2)
-    assert backoff.largest == 2
-    assert len(backoff.run(work, pixels)) == 10
-
-    for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("shapes do not fit")):
-
-        def fails(piece, error=error):
-            raise error
-
-        with pytest.raises(type(error), match=str(error)):
-            Backoff(4).run(fails, pixels)
 
 
 POOL = load_pool("world")

@@ -10,14 +10,12 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from safetensors import safe_open
-from torch import Tensor
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import Batch, items, load, shards_of
@@ -36,49 +34,6 @@ Parts = list[Any]
 """The results of a shard's batches, in order."""
 
 
-@dataclass
-class Backoff:
-    """Runs work on batches of at most `largest` images, fewer once memory has run out."""
-
-    largest: int
-
-    def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> Parts:
-        """Do `work` on pieces of the pixels that fit into memory.
-
-        Args:
-            work: Gets pixels [n, 3, s, s]. An error on a single image is raised.
-            pixels: All pixels.
-
-        Returns:
-            The results, in order.
-        """
-        results: Parts = []
-        start = 0
-        while start < len(pixels):
-            piece = pixels[start : start + self.largest]
-            try:
-                results.append(work(piece))
-                start += len(piece)
-                continue
-            except (RuntimeError, MemoryError) as error:
-                if not _out_of_memory(error) or len(piece) == 1:
-                    raise
-            # Outside the except block, whose error holds the tensors that filled the memory.
-            self.largest = len(piece) // 2
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-        return results
-
-
-_FULL = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
-"""In the errors of the allocators of CPU and GPU, of cuBLAS, and of cuDNN when memory is full."""
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    full = any(words in str(error) for words in _FULL)
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or full
-
-
 class Embedder:
     """Runs one model over texts and images, each stage once."""
 
@@ -94,7 +49,7 @@ class Embedder:
         # As many as keep the arithmetic units busy and memory small.
         tokens = 8_192 if model.encoder.device.type == "cpu" else 131_072
         fitting = int(np.clip(tokens // model.encoder.n_tokens, 1, 1024))
-        self.backoff = Backoff(settings.batch_size or fitting)
+        self.batch_size = settings.batch_size or fitting
 
     def texts(self, pool: Pool) -> Stage:
         """Embed the pool: unit vectors `texts` [n, D]."""
@@ -121,8 +76,7 @@ class Embedder:
                 parts: The shard's sums so far, as a list of at most one item.
                 batch: The batch.
             """
-            sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
-            return [functools.reduce(operator.add, parts + sums)]
+            return [functools.reduce(operator.add, [*parts, collect_moments(self.model, [batch.pixels])])]
 
         return self._over_images(
             "statistics", images, inputs, add_statistics, lambda parts: dict(parts[0].sums())
@@ -147,10 +101,6 @@ class Embedder:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def embed_pixels(pixels: Tensor) -> np.ndarray:
-            scaled = self.model.openai_scaled(pixels) if as_published else pixels
-            return self.model.embed_images(scaled, list(head_sets), len(pixels))
-
         def add_embeddings(parts: Parts, batch: Batch) -> Parts:
             """Add the embeddings of a batch to those of its shard.
 
@@ -158,8 +108,9 @@ class Embedder:
                 parts: The shard's embeddings so far [sets, n, D].
                 batch: The batch.
             """
-            embedded = np.concatenate(self.backoff.run(embed_pixels, batch.pixels), axis=1)
-            if len(batch.sizes) < len(batch.pixels):  # clips
+            pixels = self.model.openai_scaled(batch.pixels) if as_published else batch.pixels
+            embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
+            if len(batch.sizes) < len(pixels):  # clips
                 clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
                 embedded = np.stack([clip.mean(axis=1) for clip in clips], axis=1)
             return [*parts, embedded]
@@ -198,7 +149,7 @@ class Embedder:
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if not stage.missing:
             return stage
-        wanted, size, workers = stage.mine(), self.backoff.largest, self.settings.workers
+        wanted, size, workers = stage.mine(), self.batch_size, self.settings.workers
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
 
@@ -206,7 +157,11 @@ class Embedder:
             parts: Parts = []
             with self.store.bar(desc=name, total=sum(len(shards[shard]) for shard in wanted)) as bar:
                 for batch in load(self.model, data, shards, wanted, batch=size, workers=workers):
-                    parts = add(parts, batch)
+                    try:
+                        parts = add(parts, batch)
+                    except torch.OutOfMemoryError as error:
+                        message = f"{size} images at a time fill the memory; give a smaller --batch-size."
+                        raise InputError(message) from error
                     bar.update(len(batch.sizes))
                     if batch.ends_shard:
                         arrays, parts = join(parts), []
