@@ -83,12 +83,12 @@ def _run(settings: AuditOptions, processes: Processes) -> int:
             write_audit(settings, name, folders[name], processes.device)
         except InputError as error:
             failures[name] = str(error)
-    failed = {name: error for part in processes.gather(failures) for name, error in part.items()}
+    failed = {name: reason for part in processes.gather(failures) for name, reason in part.items()}
     if len(failed) == len(folders):
         raise InputError(next(iter(failed.values())))
     if processes.first:
-        for name, error in failed.items():
-            print(f"error: {name} is left out: {error}", file=sys.stderr)
+        for name, reason in failed.items():
+            print(f"error: {name} is left out: {reason}", file=sys.stderr)
         for name in folders.keys() - missing:
             print(f"{name} is already in {folders[name]}.", file=sys.stderr)
     audited = [folder for name, folder in folders.items() if name not in failed]

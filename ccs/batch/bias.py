@@ -49,7 +49,8 @@ def format_bias(table: BiasTable) -> str:
     order = [MEAN, *skews.drop(MEAN).sort_values("after", ascending=False, kind="stable").index]
     others = table.table.drop(columns="MaxSkew").map("{:.2f}".format)
     rows = []
-    for name, skew in skews.loc[order].iterrows():
+    for name in order:
+        skew = skews.loc[name]
         after = in_brackets(Estimate(*skew[["after", "low", "high"]]), 2)
         row = {"occupation": name, "MaxSkew": after, "chance": f"{skew['chance']:.2f}"}
         if table.about["ablate"]:

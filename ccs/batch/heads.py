@@ -36,8 +36,15 @@ def print_heads(settings: HeadsOptions) -> None:
     model: ccs.Model | str = settings.model
     if settings.text_encoder:
         model = ccs.extract_image_encoder(settings.model, settings.text_encoder, device=settings.device)
-    chosen = {"pool": settings.texts, "max_images": settings.max_images, "device": settings.device}
-    print(format_heads(ccs.find_heads(model, settings.text, settings.images, **chosen)))
+    table = ccs.find_heads(
+        model,
+        settings.text,
+        settings.images,
+        pool=settings.texts,
+        max_images=settings.max_images,
+        device=settings.device,
+    )
+    print(format_heads(table))
 
 
 def format_heads(table: HeadTable) -> str:

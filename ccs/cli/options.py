@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from ccs.errors import InputError
+from ccs.files import read_text
 from ccs.texts.prompts import prompt_sets
 
 MODEL = Parameter(group=Group("Model", sort_key=1))
@@ -67,13 +68,8 @@ def read_names(value: str) -> tuple[str, ...]:
     """Read names (occupations, classes) from a file, one per line, or from a comma-separated list."""
     path = Path(value).expanduser()
     if "," not in value and (path.is_file() or path.suffix[1:].isalnum()):
-        try:
-            lines = path.read_text("utf-8-sig").splitlines()
-            return tuple(name for name in map(str.strip, lines) if name)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
-            raise InputError(f"{value} cannot be read as a file of names: {reason}.") from None
-    return tuple(name for name in map(str.strip, value.split(",")) if name)
+        return tuple(filter(None, map(str.strip, read_text(path).splitlines())))
+    return tuple(filter(None, map(str.strip, value.split(","))))
 
 
 def to_folder(value: str) -> Path:

@@ -88,9 +88,9 @@ def _open(name: str, settings: Settings) -> EvaluationSet:
     if name == "world/clips" and limit is not None:  # a clip is several images
         limit = max(10, limit // 4)
     data = open_dataset(name, max_images=limit, classes=settings.classes, template=settings.template)
-    require_readable(data, settings.skip_unreadable)
     if not isinstance(data, EvaluationSet):
         raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
+    require_readable(data, settings.skip_unreadable)
     return set_question(data) if isinstance(data, BiasSet) else data
 
 
@@ -243,7 +243,8 @@ def load(
     for (shard, rows), loaded in zip(batches, loader, strict=True):
         if isinstance(loaded, str):
             raise InputError(loaded)
-        yield Batch(shard, *loaded, rows.stop == shards[shard].stop)
+        pixels, sizes = loaded
+        yield Batch(shard, pixels, sizes, rows.stop == shards[shard].stop)
 
 
 def _join(loaded: list[Tensor | str]) -> tuple[Tensor, tuple[int, ...]] | str:

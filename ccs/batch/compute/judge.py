@@ -100,8 +100,9 @@ class Judging:
     def require_keys(self) -> None:
         """Raise InputError if a key or package is missing, unless answers are stored that may be enough."""
         if not self.panel.settings.cache.exists():
-            for llm in filter(None, (self.panel, self.llm_labeler)):
-                llm.require_keys()
+            self.panel.require_keys()
+            if self.llm_labeler:
+                self.llm_labeler.require_keys()
 
     def estimate(self, heads: int) -> list[CostEstimate]:
         """Estimate the cost of each LLM for so many heads, if all of them have the pool's longest texts."""
