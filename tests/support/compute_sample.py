@@ -62,7 +62,7 @@ def contents(out):
 
 def same_tables(left, right, but=()):
     """Assert that two models' folders hold equal tables, up to the rounding of matrix products."""
-    ours, theirs = results.read_results(left), results.read(right)
+    ours, theirs = results.read_results(left), results.read_results(right)
     assert set(ours.tables) == set(theirs.tables)
     for name, table in ours.tables.items():
         if name in but:
