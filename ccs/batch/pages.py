@@ -81,7 +81,7 @@ def open_results(place: Path | str | None) -> Collection:
     """
     place = place or results.default_folder()
     print(f"Results: {place}", file=sys.stderr)
-    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
+    collection = results.load(None if place == results.PRECOMPUTED else place, fallback=None)
     for notice in collection.notices:
         print(f"Skipped: {notice}", file=sys.stderr)
     if not collection.models:
