@@ -101,20 +101,33 @@ def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
     assert sessions.find("honest") is None
 
 
+HEAPS = """
+import ctypes, threading
+from ccs.app.__main__ import bound_memory
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+{bound}
+libc, barrier = ctypes.CDLL(None), threading.Barrier(8)
+libc.malloc.restype, libc.free.argtypes, libc.mallinfo2.restype = ctypes.c_void_p, [ctypes.c_void_p], Info
+threads = [threading.Thread(target=lambda: (libc.malloc(1000), barrier.wait())) for _ in range(8)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+libc.free(libc.malloc(2**23))
+mapped = libc.mallinfo2().hblkhd
+libc.malloc(2**22)
+print("mapped", libc.mallinfo2().hblkhd > mapped, flush=True)
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout")); libc.fflush(None)
+"""
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
 @pytest.mark.parametrize("bound", ["", "bound_memory()"])
-def test_threads_share_two_heaps_only_if_memory_is_bound(bound):
-    program = (
-        "import ctypes, threading; from ccs.app.__main__ import bound_memory\n"
-        f"{bound}\n"
-        "libc, line = ctypes.CDLL(None), threading.Barrier(8)\n"
-        "libc.malloc.restype = ctypes.c_void_p\n"
-        "threads = [threading.Thread(target=lambda: (libc.malloc(1000), line.wait())) for _ in range(8)]\n"
-        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
-        "libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, 'stdout')); libc.fflush(None)"
-    )
+def test_threads_share_two_heaps_and_large_blocks_have_their_own_only_if_memory_is_bound(bound):
+    """By default each thread gets a heap, and blocks up to the size of one that was freed lie in heaps."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=env
-    )
+    command = [sys.executable, "-c", HEAPS.replace("{bound}", bound)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     assert (done.stdout.count("<heap nr=") == 2) == bool(bound)
+    assert ("mapped True" in done.stdout) == bool(bound)
