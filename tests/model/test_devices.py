@@ -48,9 +48,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
             "plans": model.embed_images(x, OFF),
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
             "texts": model.embed_texts(texts),
-            "contributions": np.concatenate(
-                [effects.reshape(5, -1) for effects in model.contributions(x)], axis=1
-            ),
+            "contributions": np.hstack([effects.reshape(5, -1) for effects in model.contributions(x)]),
             "of some heads": model.embed_with_contributions(start, OFF, model.heads)[1].direct,
             "attention": looked,
             "variance": moments.variance(),
@@ -65,10 +63,8 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
-    here, there = (
-        ImageEncoder(shrunk.encoder(name)),
-        ImageEncoder(shrunk.encoder(name).to(usable_device(cuda))),
-    )
+    here = ImageEncoder(shrunk.encoder(name))
+    there = ImageEncoder(shrunk.encoder(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 

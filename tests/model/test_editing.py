@@ -43,10 +43,7 @@ def test_notation_holds_names_of_several_words():
 
 def test_map_minimizes_its_objective():
     generator = torch.Generator().manual_seed(0)
-    groups, classes = (
-        torch.randn(3, 6, generator=generator).double(),
-        torch.randn(4, 6, generator=generator).double(),
-    )
+    groups, classes = (torch.randn(n, 6, generator=generator).double() for n in (3, 4))
     mean, identity = torch.randn(6, generator=generator).double(), torch.eye(6).double()
     plain = erasing_map(groups, mean)
     assert (groups @ plain[:-1]).abs().max() < 1e-12
@@ -68,9 +65,8 @@ def test_groups_that_heads_do_not_know_change_nothing(tiny_model):
     groups = np.repeat(["left", "right"], len(PIXELS))
     unfitted = Intervention.parse("L2.H0=erase:side L4.H1=erase:side L5.H2=erase:side")
     edits, _ = fit_edits(tiny_model, unfitted, twice, {"side": groups})
-    np.testing.assert_allclose(
-        tiny_model.embed_images(PIXELS, edits), tiny_model.embed_images(PIXELS), atol=1e-6
-    )
+    embedded = tiny_model.embed_images(PIXELS, edits)
+    np.testing.assert_allclose(embedded, tiny_model.embed_images(PIXELS), atol=1e-6)
 
 
 def _tiny_clip(tiny_model):
@@ -129,9 +125,8 @@ def test_edited_heads_write_the_same_mean_for_every_group(tiny_model, family, dt
     assert [row["head"] for row in rows] == heads.split()
     tolerance = 1e-5 if dtype is torch.float32 else 0.05
     assert _group_gap(after) < tolerance * _group_gap(before)
-    torch.testing.assert_close(
-        mean_before, mean_after, rtol=0, atol=tolerance * float(mean_before.abs().max())
-    )
+    scale = float(mean_before.abs().max())
+    torch.testing.assert_close(mean_before, mean_after, rtol=0, atol=tolerance * scale)
 
 
 def _written(module, run, heads, encoder):
@@ -161,16 +156,10 @@ def test_weights_equal_the_intervention(model):
         features = model.clip.encode_image(PIXELS, normalize=True)
     np.testing.assert_allclose(features, edited.embed_images(PIXELS), atol=1e-5)
     assert edited.weights_hash != model.weights_hash
-    changed = {
-        name
-        for name, values in edited.clip.state_dict().items()
-        if not values.equal(model.clip.state_dict()[name])
-    }
-    assert changed == {
-        f"visual.transformer.resblocks.{n}.attn.out_proj.{part}"
-        for n in (2, 4, 5)
-        for part in ("weight", "bias")
-    }
+    before, after = model.clip.state_dict(), edited.clip.state_dict()
+    changed = {name for name, values in after.items() if not values.equal(before[name])}
+    projections = [f"visual.transformer.resblocks.{layer}.attn.out_proj" for layer in (2, 4, 5)]
+    assert changed == {f"{name}.{part}" for name in projections for part in ("weight", "bias")}
 
 
 @pytest.mark.parametrize("write", [checkpoint.write_clip, checkpoint.write_siglip])
@@ -191,10 +180,9 @@ def test_text_heads_are_edited(tiny_model):
     unfitted = Intervention.parse("T1.H0=erase:age")
     edits, _ = fit_edits(tiny_model.texts, unfitted, texts, {"age": ["young", "old"] * 3})
     edited = EditedModel(tiny_model, edits, None, {})
-    np.testing.assert_allclose(
-        edited.embed_texts(texts), tiny_model.embed_texts(texts, ablate=edits), atol=1e-5
-    )
-    assert not np.allclose(edited.embed_texts(texts), tiny_model.embed_texts(texts), atol=1e-5)
+    units = edited.embed_texts(texts)
+    np.testing.assert_allclose(units, tiny_model.embed_texts(texts, ablate=edits), atol=1e-5)
+    assert not np.allclose(units, tiny_model.embed_texts(texts), atol=1e-5)
 
 
 def test_wrong_groups_are_refused(tiny_model):

@@ -82,7 +82,6 @@ def test_no_more_is_taken_than_is_said(tmp_path):
     model = write_clip(tmp_path, text={"hidden_size": 320})
     weights = tmp_path / "model.safetensors"
     save_file({name: values.to(torch.float8_e4m3fn) for name, values in load_file(weights).items()}, weights)
-    estimate, taken = map(
-        int, subprocess.check_output([sys.executable, "-c", LOADING, str(tmp_path)]).split()
-    )
+    output = subprocess.check_output([sys.executable, "-c", LOADING, str(tmp_path)])
+    estimate, taken = map(int, output.split())
     assert 4 * sum(values.numel() for values in model.state_dict().values()) < taken < estimate + 2**25

@@ -113,38 +113,28 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
 def test_inputs_of_every_kind_are_read_or_refused(tiny_model, pictures):
     """Images and texts in whatever holds them."""
     images, texts = pictures(3), ["a cat", "a dog", "an owl"]
-    index = [5, 0, 2]
-    uses = (
+    for items, use in (
         (images, tiny_model.embed_images),
-        (images, lambda inputs: tiny_model.contributions(inputs, "L5.H1").direct),
         (images, lambda inputs: ccs.attention(tiny_model, inputs, "L5.H1")),
-        (images, lambda inputs: ccs.heatmap(tiny_model, inputs, texts)),
         (images, lambda inputs: tiny_model.trunk(inputs).tokens),
-        (images, tiny_model.preprocess),
         (images, lambda inputs: ccs.collect_moments(tiny_model, [inputs]).total[0]),
         (texts, tiny_model.embed_texts),
-        (texts, tiny_model.tokenize),
         (texts, lambda inputs: ccs.heatmap(tiny_model, images, inputs)),
         (texts, lambda inputs: ccs.heatmap(tiny_model, images, texts, against=inputs)),
-    )
-    for items, use in uses:
+    ):
         wanted = use(items)
         array = np.empty(3, object)
         array[:] = items
-        for same in (tuple(items), iter(items), (item for item in items), array, pd.Series(items, index)):
+        for same in (tuple(items), iter(items), array, pd.Series(items, [5, 0, 2])):
             np.testing.assert_array_equal(use(same), wanted)
-        for wrong in (items[0], Path("a.jpg"), "a.jpg", b"a", None, 3, np.array("a"), {"a": 1}, {"a"}):
+        for wrong in (items[0], "a.jpg", b"a", None, 3, {"a": 1}, pd.DataFrame({"column": items})):
             with pytest.raises(ccs.InputError, match=r"must be given as a list|is .*, not a"):
                 use(wrong)
-        with pytest.raises(ccs.InputError, match="not as a DataFrame; choose a column"):
-            use(pd.DataFrame({"column": items}))
-        for wrong in ([Path("a.jpg")], [None], [3]):
-            with pytest.raises(ccs.InputError, match=r"(Image|Text) 0 is .*, not a"):
-                use(wrong)
+        with pytest.raises(ccs.InputError, match=r"(Image|Text) 0 is .*, not a"):
+            use([Path("a.jpg")])
     vectors = tiny_model.embed_texts(texts)
     maps = ccs.heatmap(tiny_model, images, texts)
     np.testing.assert_array_equal(ccs.heatmap(tiny_model, images, torch.from_numpy(vectors)), maps)
-    np.testing.assert_allclose(ccs.heatmap(tiny_model, images, vectors[0]), maps[:, :1], atol=1e-6)
     for wrong, why in ((vectors[:, 1:], r"must be \[texts, 24\]"), (vectors * np.nan, "not all finite")):
         with pytest.raises(ccs.InputError, match=why):
             ccs.heatmap(tiny_model, images, wrong)

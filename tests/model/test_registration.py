@@ -26,11 +26,13 @@ class SelfAttention(nn.Module):
         self.num_heads, self.head_dim = heads, width // heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
+    def values(self, x):
+        parts = self.qkv(x).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
     def forward(self, x):
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
-        )
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.proj(self.values(x))
 
 
 class Layer(nn.Module):
@@ -68,13 +70,10 @@ class SmallViT(nn.Module):
 
 def decompose_block(layer):
     attention = layer.attention
+    sizes = {"n_heads": attention.num_heads, "head_dim": attention.head_dim}
     return Block(
         module=attention,
-        heads=Attention(
-            n_heads=attention.num_heads,
-            head_dim=attention.head_dim,
-            projections=lambda: [(attention.qkv.weight, attention.qkv.bias)],
-        ),
+        heads=Attention(**sizes, projections=lambda: [(attention.qkv.weight, attention.qkv.bias)]),
         norm=layer.norm1,
         projection=attention.proj,
         mlp=lambda x: layer.mlp(layer.norm2(x)),
@@ -83,12 +82,11 @@ def decompose_block(layer):
 
 
 def decompose(vit):
+    linear = Linear(lambda: vit.head.weight.T, lambda: vit.head.bias)
     return Parts(
         stem=vit.stem,
         blocks=[decompose_block(layer) for layer in vit.layers],
-        readout=OneNorm(
-            vit.norm, Linear(lambda: vit.head.weight.T, lambda: vit.head.bias), len(vit.layers), prefix=0
-        ),
+        readout=OneNorm(vit.norm, linear, len(vit.layers), prefix=0),
         width=vit.width,
         dim=DIM,
         tokens=len(vit.positions),
@@ -148,11 +146,7 @@ def test_a_projection_that_is_never_called_is_reported(vit, monkeypatch):
     """Heads can still be ablated in a `Model`, whose forward pass is this package's."""
 
     def forward(self, x):
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
-        )
-        values = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        return F.linear(values, self.proj.weight, self.proj.bias)
+        return F.linear(self.values(x), self.proj.weight, self.proj.bias)
 
     monkeypatch.setattr(SelfAttention, "forward", forward)
     check = ccs.register_encoder(is_small_vit, decompose, vit)
