@@ -129,14 +129,9 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
     ("path", "fields", "words"),
     [
         ("heads/ablate", {"ablate": "L9.H9"}, "L9.H9 isn't in organism"),
-        ("heads/toggle", {"head": "L0.H0"}, "L0.H0 isn't in organism"),
         ("heads/inspect", {"head": "L7.H0 L7.H1"}, "Expected one head; got 2"),
         ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
-        ("tab", {"tab": "door"}, "There is no view 'door'"),
         ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
-        ("images/add", {}, "No image was sent"),
-        ("bias/gallery", {}, "Expected one zip or Parquet file; got 0"),
-        ("paradox/axes", {"attribute": "height"}, "There is no attribute 'height'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
         ("classify", {"template": "no place"}, "must hold {} once"),
         ("tables/show", {"key": "0" * 16}, "no longer kept"),
@@ -177,19 +172,6 @@ def test_the_panel_says_what_a_head_was_trained_to_encode(app, monkeypatch):
     ):
         do(screen, "heads/inspect", head=str(head))
         assert words in " ".join(regions(screen)["main"].split())
-
-
-def test_heads_are_found_by_text(app, model):
-    screen = opened(app, {"tab": "heads"})
-    do(screen, "heads/find", text="a red background")
-    html, _ = finished(screen)
-    table = ccs.find_heads(model, "a red background", app.galleries.find("world/images")).rows
-    check(html["main"])
-    first = table["head"][0]
-    assert f"<b>{first}</b> encodes" in html["main"] or "No evidence that a head encodes" in html["main"]
-    assert f'formaction="heads/inspect" class="link" name="head" value="{first}"' in html["main"]
-    do(screen, "heads/find", text="")
-    assert "Heads that encode" not in regions(screen)["main"]
 
 
 def test_a_link_made_with_own_images_says_so(app):

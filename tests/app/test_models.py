@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ccs import paper, results
+from ccs import paper
 from ccs.app import __main__ as entry
 from ccs.app.jobs import Canceled
 from ccs.app.page import regions, work
 from ccs.app.services.model_cache import live_models
 from ccs.app.session import App
 from ccs.files import endpoint
-from ccs.heads import Head
 from ccs.model.loading.sources import find_model, known_encoder
-from tests.support import app_sample
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS
@@ -44,20 +42,6 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
     do(screen, "heads/ablate", ablate=str(screen.records.presets["high CCS"]))
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
-
-
-def test_with_tables_heads_of_another_level_than_printed_are_outlined(tmp_path, monkeypatch):
-    name = "ViT-B-32/openai"
-    monkeypatch.setattr(app_sample, "HEADS", list(paper.model(name).heads)[24:])
-    app_sample.write(tmp_path, name, "0" * 64)
-    app = App(results.load(tmp_path))
-    printed = {head: level for level, heads in paper.head_sets(name).items() for head in heads}
-    scores = app.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
-    levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
-    other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}
-    html = regions(opened(app, {"model": name}), complete=False)["left"]
-    assert set(re.findall(r'value="([^"]+)" class="cell[^"]* differs', html)) == other
-    assert 0 < len(other) < len(levels)
 
 
 def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():

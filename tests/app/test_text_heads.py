@@ -8,7 +8,7 @@ from ccs.app.page import regions
 from ccs.app.views import VIEWS, classify
 from ccs.heads import HeadSet
 from ccs.metrics.accuracy import class_weights
-from tests.support.app_page import check, do, opened, printed, rows
+from tests.support.app_page import do, opened, printed, rows
 
 BOTH = "L7.H2 T2.H0 T3.H1"
 
@@ -49,14 +49,3 @@ def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
         assert 'aria-selected="true"' in grid
     do(screen, "heads/inspect", head="T2.H0")
     assert screen.state.encoder == "T"
-
-
-def test_the_panel_of_a_text_head_says_nothing_of_images(app):
-    screen = opened(app, {"tab": "heads", "head": "T3.H1", "encoder": "T"})
-    html = regions(screen)["main"]
-    check(html)
-    assert "Attention" not in html
-    query = {"tab": "classify", "encoder": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
-    page = regions(opened(app, query))
-    assert "encodes 2 of these 3 prompts identically" in page["main"]
-    assert 'aria-label="T3.H0, on"' in page["left"]

@@ -1,9 +1,7 @@
 """batch.compute from the command line to the tables, on a tiny model."""
 
-import io
 import json
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +25,6 @@ from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
 from ccs.model.export import ablated_weights
-from ccs.progress import Bar
 from tests.support.compute_sample import arguments, contents, run, same_tables
 from tests.support.datasets_sample import write_images
 
@@ -273,15 +270,6 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
     doing, done = shares(capsys, args)  # the others are done, and not done again
     assert set(doing) == {"measure/world/clips"}
     assert (done[0] > 0.3, done[-1]) == (True, 1)
-
-
-def test_a_bar_is_shown_in_a_notebook_and_not_in_a_file(monkeypatch):
-    for shell in (SimpleNamespace(kernel=None), SimpleNamespace()):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-        bar_output = io.StringIO()
-        with Bar(total=1, desc="at work", disable=None, file=bar_output):
-            pass
-        assert ("at work" in bar_output.getvalue()) == hasattr(shell, "kernel")
 
 
 def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, tiny_folder, texts, tmp_path):

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from timm.models import _registry
 
 import ccs
-from ccs import HeadSet, InputError
+from ccs import HeadSet
 from ccs.batch import export as command
 from ccs.model.encoders import convolutional
 from ccs.model.export import export
@@ -30,17 +30,6 @@ def test_open_clip_alone_gives_our_embeddings(name, off, request, tmp_path, pict
     np.testing.assert_allclose(images, model.embed_images(pictures(4), off), atol=1e-5)
     np.testing.assert_allclose(read, model.embed_texts(texts), atol=1e-5)
     assert model.weights_hash == before
-
-
-def test_what_cannot_be_exported_is_named(tiny_model, tmp_path, monkeypatch):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="full is already there"):
-        export(tiny_model, OFF, tmp_path / "full")
-    monkeypatch.setitem(tiny_model.config["text_cfg"], "hf_tokenizer_name", "somebody/words")
-    with pytest.raises(InputError, match="has its own tokenizer"):
-        export(tiny_model, OFF, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads

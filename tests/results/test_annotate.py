@@ -149,7 +149,6 @@ def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
     sheet, out, location = tmp_path / "ann.csv", tmp_path / "found.csv", ["--results", str(collection)]
     for spoil, message in (
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is not an answer"),
-        (lambda rows: rows[1].update(id="gone"), "row 3: no pair in --results"),
         (lambda rows: rows[1].update(text="other"), "row 3: no pair in --results"),
         (lambda rows: rows.append(rows[0]), "row 8: the id"),
         (lambda rows: [row.update(answer="") for row in rows], "holds no answers"),
