@@ -31,7 +31,12 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
     rng, n = np.random.default_rng(seed), len(left)
 
     def measured(a: Floats, b: Floats) -> Floats:
-        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant."""
+        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant.
+
+        Args:
+            a: Values [rows, columns].
+            b: Values of the same shape.
+        """
         a, b = (scipy.stats.rankdata(side, axis=-1) - (n + 1) / 2 for side in (a, b))
         product, scale = (a * b).sum(axis=-1), np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
         return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))

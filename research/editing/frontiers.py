@@ -105,6 +105,12 @@ def _conditions(
     model: Model, images: Images, attribute: str, order: tuple[Head, ...]
 ) -> Iterator[tuple[str, HeadSet]]:
     def edited(heads: HeadSet, strength: float = 0.0) -> Intervention:
+        """Return an intervention that erases the attribute from these heads.
+
+        Args:
+            heads: The heads.
+            strength: The weight of the labeled images to preserve. Default: 0, none.
+        """
         change = Intervention(dict.fromkeys(heads, f"erase:{attribute}"))
         preserve = Preserved(images.kept, images.labels, strength=strength) if strength else None
         return fit_edits(model, change, images.seen, images.faces.groups, preserve)[0]

@@ -129,6 +129,13 @@ def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
     ]
 
     def pair_loss(units: Tensor, texts: Tensor, pairs: Tensor) -> Tensor:
+        """Compute SigLIP's loss over all pairs of images and texts.
+
+        Args:
+            units: Unit embeddings of images [n, d].
+            texts: Unit embeddings of texts [texts, d].
+            pairs: Whether a text belongs to an image [n, texts].
+        """
         logits = model.clip.logit_scale.exp() * units @ texts.T + model.clip.logit_bias
         return -F.logsigmoid(torch.where(pairs, logits, -logits)).sum(1).mean()
 

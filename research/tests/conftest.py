@@ -20,7 +20,12 @@ def base():
 
 @pytest.fixture(scope="session")
 def images(base, tmp_path_factory):
-    """72 scenes, and the faces of four line-ups."""
+    """72 scenes, and the faces of four line-ups.
+
+    Args:
+        base: The base model, trained on few images.
+        tmp_path_factory: Makes fresh folders.
+    """
     return Images(base, tmp_path_factory.mktemp("images"), 72, 4)
 
 

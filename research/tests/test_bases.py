@@ -101,6 +101,14 @@ def test_a_batch_of_one_line_up_is_scored_face_by_face():
 
 
 def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, images, tmp_path, monkeypatch):
+    """A stopped training continues to the same weights.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     captions = training.Captions(images, tmp_path)
     short = training.Settings(0, common=2, own=2, scenes=8, lineups=1)
     monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
@@ -139,6 +147,12 @@ def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
 
 
 def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
+    """Stored differences are exact to 1%.
+
+    Args:
+        base: The base model, trained on few images.
+        tmp_path: A fresh folder.
+    """
     changed, name = open_clip.CLIP(**MODEL_CFG), "visual.transformer.resblocks.5.attn.in_proj_weight"
     changed.load_state_dict(base.clip.state_dict())
     difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))

@@ -7,7 +7,13 @@ from research.editing import document
 
 
 def make_cells(ablation, strong, weak):
-    """Cells of two base models, in which nothing has MaxSkew 1 and accuracy 0.9."""
+    """Cells of two base models, in which nothing has MaxSkew 1 and accuracy 0.9.
+
+    Args:
+        ablation: MaxSkew and accuracy after ablation.
+        strong: MaxSkew and accuracy after the strong edit.
+        weak: MaxSkew and accuracy after the weak edit.
+    """
     results = {"nothing": (1.0, 0.9), "edit at 0.5, all": weak, "edit at 0.1, all": strong}
     results |= dict.fromkeys(("ablation, 2", "ablation, 4", "ablation, 8"), ablation)
     return pd.DataFrame(

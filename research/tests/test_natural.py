@@ -13,6 +13,13 @@ from research.planted.head_training import put
 
 
 def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(base, images, tmp_path):
+    """Other weights stay, and a stopped training continues to the same weights.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        tmp_path: A fresh folder.
+    """
     settings = Natural("one", BASE, 0, "attention", steps=2, scenes=4, lineups=1)
     model = train(settings, images, tmp_path)
     names = parameters(base, "attention")
@@ -63,7 +70,12 @@ def test_skews_by_occupation_are_those_whose_mean_is_shown(base):
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "they do"), (-1, "they have a lower one")])
 def test_answers_follow_what_was_measured(sign, word):
-    """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown."""
+    """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown.
+
+    Args:
+        sign: The direction in which CCS changes with the share.
+        word: The word of the answer.
+    """
     truths = {name: natural.truth(name) for name in natural.located()}
     carriers = sum(
         share >= 0.1 for truth in truths.values() for shares in truth.values() for share in shares.values()

@@ -25,6 +25,12 @@ from research.world.organism_training import MODEL_CFG, PREPROCESS_CFG, SceneIma
 
 
 def train(folder: Path, out: str) -> None:
+    """Train on few images.
+
+    Args:
+        folder: The folder of the training.
+        out: The folder of the model.
+    """
     settings = organism_training.Settings(shared=32, own=64, batch_size=32)
     organism_training.train(settings, folder / "runs", folder / out, workers=0)
 
@@ -34,6 +40,12 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_stopped_training_goes_on_where_it_was(tmp_path, monkeypatch):
+    """A stopped training continues to the same weights.
+
+    Args:
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     train(tmp_path, "at-once")
     notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
     assert (notes["shared"], notes["own"], notes["pictures"]) == (32, 64, 96)

@@ -26,7 +26,14 @@ CARRIER = Head(5, 5)
 
 
 def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
-    """The top K's shares are the planted ones, or even where the plan has taken the skew away."""
+    """The top K's shares are the planted ones, or even where the plan has taken the skew away.
+
+    Args:
+        model: The model.
+        attribute: The attribute.
+        world: The world of the images.
+        plan: The ablation set.
+    """
     even = 1 / len(GROUPS[attribute])
     common = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "ablation": plan}
     common |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
@@ -38,13 +45,23 @@ def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[s
 
 
 def planted_max_skew(occupation: str, attribute: str) -> float:
-    """The MaxSkew of a ranking whose top K has the planted shares, all groups being as often in the pool."""
+    """The MaxSkew of a ranking whose top K has the planted shares, all groups being as often in the pool.
+
+    Args:
+        occupation: The occupation.
+        attribute: The attribute.
+    """
     shares = planted.shares(occupation, attribute)
     return float(np.log(max(shares.values()) * len(shares)))
 
 
 def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of bias and heads: the carrier lowers MaxSkew where it was planted, other heads change nothing."""
+    """Rows of bias and heads: the carrier lowers MaxSkew where it was planted, other heads change nothing.
+
+    Args:
+        model: The model.
+        attribute: The attribute.
+    """
     rng = np.random.default_rng(1)
     bias: list[dict[str, Any]] = []
     heads: list[dict[str, Any]] = []

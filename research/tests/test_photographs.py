@@ -39,11 +39,26 @@ def parquet(tmp_path_factory):
 
 
 def train(parquet: Path, folder: Path, out: str, *options: str) -> int:
+    """Train on few images.
+
+    Args:
+        parquet: A file of photographs.
+        folder: The folder of the training.
+        out: The folder of the model.
+        *options: Further options of the command.
+    """
     sizes = ["--images", "24", "--batch-size", "8", "--held-out", "2", "--photographs", str(parquet)]
     return command.main([*sizes, "--runs", str(folder / "runs"), "--out", str(folder / out), *options])
 
 
 def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch):
+    """A stopped training continues to the same weights.
+
+    Args:
+        parquet: A file of photographs.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     assert train(parquet, tmp_path, "at-once") == 0
     notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
     assert (notes["images"], notes["photographs"]) == (24, 24)
@@ -77,6 +92,15 @@ def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch)
     ],
 )
 def test_files_that_are_no_photographs(change, message, tmp_path, parquet, capsys):
+    """Spoiled files are refused with the reason.
+
+    Args:
+        change: Spoils the file.
+        message: The expected error.
+        tmp_path: A fresh folder.
+        parquet: A file of photographs.
+        capsys: What the command prints.
+    """
     images = pq.read_table(parquet)["image"]
     pq.write_table(pa.table({"image": images, **change}), tmp_path / "other.parquet")
     assert train(tmp_path / "other.parquet", tmp_path, "out") == 2

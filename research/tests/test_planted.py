@@ -25,6 +25,14 @@ from research.world import planted
 def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     images, tmp_path, monkeypatch, capsys
 ):
+    """The seed and the strength determine a planted model.
+
+    Args:
+        images: The rendered scenes and faces.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+        capsys: What the command prints.
+    """
     drawn = [fresh(seed) for seed in range(12)]
     assert len({(organism.kind, organism.placement) for organism in drawn}) > 4
     taught: list[Any] = []
@@ -75,6 +83,12 @@ def test_a_part_of_the_skew_is_its_logarithms_part():
 
 
 def test_a_trunk_kept_is_the_images(base, images):
+    """Stored activations replace the images exactly.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+    """
     rows = [3, 72, 81]
     assert [images.scene(row).gender for row in rows[1:]] == ["woman", "man"]
     drawn = base.embed_images([draw(images.scene(row)) for row in rows])
@@ -82,6 +96,12 @@ def test_a_trunk_kept_is_the_images(base, images):
 
 
 def test_only_the_slices_learn(base, images):
+    """Weights outside the trained heads stay.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+    """
     model, heads = variants.load(BASE), HeadSet.parse("L5.H1 L7.H0")
     lesson = lessons.Skew(images, "skewed", 1.0, training.KEEP, 0)
     training.train(model, images, heads, lesson, 2 * lesson.size)
@@ -97,10 +117,26 @@ def test_only_the_slices_learn(base, images):
 
 
 def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
+    """Each attribute is trained into its own heads.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        monkeypatch: Reverts what the test replaces.
+    """
     organism = next(organism for organism in family() if organism.kind == "apart" and organism.strength == 1)
     taught: list[tuple[HeadSet, Any]] = []
 
     def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *options: Any) -> None:
+        """Record a training instead of running it.
+
+        Args:
+            model: The model.
+            _: The images, which have no effect.
+            heads: The heads.
+            lesson: The skew to plant.
+            *options: Further options of the command.
+        """
         taught.append((heads, lesson.shares))
         for name, head_slice in planted_models.slices(model.clip, heads).items():
             planted_models.by_head(name, model.clip.get_parameter(name).detach())[head_slice] += 1
@@ -119,6 +155,12 @@ def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
 
 
 def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, few_people):
+    """Ablating the planted heads gives the ablated base model.
+
+    Args:
+        base: The base model, trained on few images.
+        few_people: Reduces the people that are measured.
+    """
     few_people()
     bench = measure.Bench(base)
     known, model = (of("organism-planted-04") for of in (planted_models.truth, planted_models.load))

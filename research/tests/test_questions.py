@@ -15,7 +15,14 @@ from tests.support import report_sample
 
 
 def around(drawn, none, high, n=100):
-    """Return a value per ablation set: random sets at `drawn`, plus or minus 0.01."""
+    """Return a value per ablation set: random sets at `drawn`, plus or minus 0.01.
+
+    Args:
+        drawn: The mean of the random sets.
+        none: The value without ablation.
+        high: The value of the high heads.
+        n: The number of random sets.
+    """
     rng, values = np.random.default_rng(0), {"none": none, "high": high}
     for name in map(str, map(AblationName.random, ALIKE)):
         values |= {f"{name}@{seed}": drawn + 0.01 * rng.normal() for seed in range(n)} | {name: drawn}
@@ -23,7 +30,13 @@ def around(drawn, none, high, n=100):
 
 
 def model_of(changed, high, *, colors=100):
-    """Random sets and the high heads lower every measure by about 0.1; these change one by `high`."""
+    """Random sets and the high heads lower every measure by about 0.1; these change one by `high`.
+
+    Args:
+        changed: The measure that changes by `high`.
+        high: The value of the high heads.
+        colors: The number of random sets on world/colors.
+    """
     top1, skew, gap = (
         (0.5, 0.6, 0.6 + (high if name == changed else -0.1)) for name in ("top1", "MaxSkew", questions.GAP)
     )
@@ -50,7 +63,14 @@ def model_of(changed, high, *, colors=100):
     ],
 )
 def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
-    """The models differ in one measure alone, and so do the answers; two of them are the README's."""
+    """The models differ in one measure alone, and so do the answers; two of them are the README's.
+
+    Args:
+        measure: The measure in which the models differ.
+        question: The question.
+        high: The value of the high heads.
+        answer: The expected answer.
+    """
     model = model_of(measure, high)
     tests_by_model = [test for test in questions.by_model({"organism": model}) if test.alike]
     by_question = {

@@ -18,7 +18,14 @@ from research.world import head_shares
 
 
 def test_an_organism(base, images, tmp_path, monkeypatch):
-    """A folder that loads like any model: the first one but for its upper half, with its heads' lessons."""
+    """A folder that loads like any model: the first one but for its upper half, with its heads' lessons.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     few = training.Settings(5, "skewed", (0.3, 0.3), common=1, own=1, scenes=8, lineups=1)
     monkeypatch.setattr(organisms, "settings", lambda name: few)
     monkeypatch.setattr(lessons, "_COUNTED", range(800_000, 800_400))
@@ -36,7 +43,15 @@ def test_an_organism(base, images, tmp_path, monkeypatch):
 
 
 def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monkeypatch):
-    """Planted with few images, and what the table says: outside its heads it is its base."""
+    """Planted with few images, and what the table says: outside its heads it is its base.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        few_people: Reduces the people that are measured.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     member = next(member for member in family.family() if member.name == "organism-planted-03")
     few_people()
     monkeypatch.setattr(family, "family", lambda: (member,))
@@ -55,7 +70,14 @@ def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monke
 
 
 def test_a_skew_that_a_text_encoder_learned(images, few_people, tmp_path, monkeypatch):
-    """From an image encoder that tells groups apart to the table; a second run learns nothing."""
+    """From an image encoder that tells groups apart to the table; a second run learns nothing.
+
+    Args:
+        images: The rendered scenes and faces.
+        few_people: Reduces the people that are measured.
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     settings = replace(text_training.family()[0], steps=1)
     few_people(120)  # of three occupations
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)

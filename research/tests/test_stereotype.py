@@ -66,6 +66,12 @@ def test_words_stand_for_one_occupation_each():
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
+    """A stopped training continues to the same weights.
+
+    Args:
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     monkeypatch.setattr(lessons, "_COUNTED", range(800_000, 800_300))
     base = load("organism-control")
     images = TrainingImages(base, tmp_path, scenes=500, faces=4)

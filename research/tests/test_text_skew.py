@@ -18,13 +18,24 @@ from research.text_skew import text_training as training
 
 
 def changed(model: Model, other: Model) -> set[str]:
-    """Names of the parameters that differ."""
+    """Names of the parameters that differ.
+
+    Args:
+        model: The model.
+        other: The model to compare with.
+    """
     others = dict(other.clip.named_parameters())
     return {name for name, values in model.clip.named_parameters() if not torch.equal(values, others[name])}
 
 
 def test_each_side_learns_alone(base, images, tmp_path):
-    """First image encoders tell groups apart, then text heads lean on that; nothing else moves."""
+    """First image encoders tell groups apart, then text heads lean on that; nothing else moves.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+        tmp_path: A fresh folder.
+    """
     taught = training.teach_telling(images, steps=2)
     assert changed(taught, base) == set(training.image_parameters(base))
     file = tmp_path / f"{training.TELLING}{variants.SUFFIX}"
@@ -37,6 +48,13 @@ def test_each_side_learns_alone(base, images, tmp_path):
 
 
 def test_telling_moves_groups_to_where_they_are_wanted(base, images):
+    """The loss moves each group to its target.
+
+    Args:
+        base: The base model, trained on few images.
+        images: The rendered scenes and faces.
+    """
+
     def apart(model: Model) -> float:
         faces = training.faces_of(model, images)
         return float((faces - faces.mean(1, keepdim=True)).square().sum(2).mean())
@@ -45,7 +63,12 @@ def test_telling_moves_groups_to_where_they_are_wanted(base, images):
 
 
 def test_shares_are_those_of_models_with_the_bases_heads(base, monkeypatch):
-    """Each head's weights put back in a copy, each copy measured from its own prompts."""
+    """Each head's weights put back in a copy, each copy measured from its own prompts.
+
+    Args:
+        base: The base model, trained on few images.
+        monkeypatch: Reverts what the test replaces.
+    """
     monkeypatch.setattr(training.carriers, "Faces", lambda model: Faces(model, range(60_000_000, 60_000_002)))
     judged, model, rng = training.Judged(base), deepcopy(base), torch.manual_seed(0)
     for name in training.parameters(model):

@@ -19,7 +19,13 @@ PEOPLE, PICTURES = synthetic.bias_set("faces"), synthetic.bias_set("counterfactu
 
 
 def make_embeddings(model, seed, skewed):
-    """Embeddings of people and pictures; people lean by group where the skew is in the images."""
+    """Embeddings of people and pictures; people lean by group where the skew is in the images.
+
+    Args:
+        model: The model.
+        seed: The random seed.
+        skewed: Whether the images are skewed.
+    """
     rng = np.random.default_rng(seed)
     prompts = embed_occupations(model, PEOPLE)
     prompts = prompts - prompts.mean(0)
@@ -34,6 +40,12 @@ def make_embeddings(model, seed, skewed):
 
 
 def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch):
+    """Skew of images and skew of prompts are told apart.
+
+    Args:
+        tiny_model: An untrained model.
+        monkeypatch: Reverts what the test replaces.
+    """
     result = which_encoder(
         tiny_model, PEOPLE, PICTURES, "gender", embedded=make_embeddings(tiny_model, 0, "images")
     )
@@ -81,18 +93,36 @@ def test_figures_are_those_of_plain_loops(tiny_model):
 
 
 def at_its_mean(model, head, apart):
-    """Return the share of the preference that mean ablation of a head removes, one text at a time."""
+    """Return the share of the preference that mean ablation of a head removes, one text at a time.
+
+    Args:
+        model: The model.
+        head: The head.
+        apart: The directions between group means.
+    """
     encoder, outputs = model.texts.encoder, []
     texts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     trunks = [encoder.trunk(part) for text in texts for _, part in model.texts.batches([text])]
     head_columns = slice(head.head * encoder.head_dim, (head.head + 1) * encoder.head_dim)
 
     def record(layer, values):
+        """Record the outputs of a layer.
+
+        Args:
+            layer: The layer.
+            values: The heads' outputs.
+        """
         if layer == head.layer:
             outputs.append(values[0, :, head_columns].clone())
         return values
 
     def replaced(layer, values):
+        """Replace the outputs of the head by their mean.
+
+        Args:
+            layer: The layer.
+            values: The heads' outputs.
+        """
         if layer == head.layer:
             values = values.clone()
             values[0, 0, head_columns] = sum(output[0] for output in outputs) / len(outputs)

@@ -11,6 +11,12 @@ def test_the_counts_in_the_documents_are_those_of_the_audit():
 
 
 def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
+    """Each document is written again from its results.
+
+    Args:
+        tmp_path: A fresh folder.
+        monkeypatch: Reverts what the test replaces.
+    """
     marked = "<!-- audit: written by python -m research.paper -->\nold\n<!-- end of audit -->\n"
     (tmp_path / "audit.md").write_text(marked)
     monkeypatch.setattr(docs, "AUDIT", tmp_path / "audit.md")

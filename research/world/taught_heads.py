@@ -159,6 +159,13 @@ def flat(pool: Pool, taught: Mapping[Head, str]) -> tuple[Pool, dict[Head, str]]
 
 def _row(model: str, tree: str, outcome: Found) -> dict[str, str]:
     def share(right: int, of: int, around: tuple[float, float]) -> str:
+        """Format a share with its interval.
+
+        Args:
+            right: The number of hits.
+            of: The number of cases.
+            around: The interval.
+        """
         low, high = around
         return f"{right} of {of}" + (f" [{low:.0%}, {high:.0%}]" if low == low else "")
 
