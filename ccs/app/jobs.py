@@ -42,6 +42,21 @@ def keep_quiet(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> No
     """
 
 
+class NotReady(Exception):
+    """A step of work that a page doesn't wait for; its text names the step."""
+
+
+def wait_for_nothing(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+    """Raise NotReady: the `Tell` of a page that shows only what is ready.
+
+    Args:
+        share: The share that is done, 0 to 1.
+        doing: A phrase for the current step.
+        regions: Regions of HTML by name.
+    """
+    raise NotReady(doing)
+
+
 Work = Callable[[Tell], Regions]  # publishes its progress, and returns the regions to show
 
 

@@ -6,13 +6,14 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from ccs.app.html import count, head_state, render
-from ccs.app.jobs import NO_REGIONS, Job, Regions, Tell, keep_quiet
+from ccs.app.jobs import NO_REGIONS, Job, NotReady, Regions, Tell, keep_quiet, wait_for_nothing
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
 from ccs.app.services.model_cache import (
@@ -52,7 +53,7 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
     Returns:
         The whole page.
     """
-    view, state, step = VIEWS[screen.state.tab], screen.state, ""
+    step = ""
 
     def publish(share: float, doing: str, _: Regions = NO_REGIONS, /) -> None:
         """Publish the progress. A new step also publishes the regions as far as they are ready.
@@ -68,16 +69,11 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
 
     screen.tell = publish
     try:
-        with suppress(InputError):  # the view says it, next to what can be shown all the same
-            if view.needs_model:
-                screen.app.model_cache.get(state.model, publish, seconds=3600)
-                _ = screen.fitted
-            view.prepare(screen)
         return regions(screen)
     except InputError as error:
         return _failed(screen, str(error))
     except Exception:
-        log.exception("the view %r failed", view.name)
+        log.exception("the view %r failed", screen.state.tab)
         return _failed(screen, "Something went wrong; the error was logged.")
 
 
@@ -88,7 +84,8 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
         screen: The screen.
         complete: False for what can be shown without long work.
     """
-    return _around(screen, VIEWS[screen.state.tab].render(screen, complete))
+    screen = screen if complete else replace(screen, tell=wait_for_nothing)
+    return _around(screen, VIEWS[screen.state.tab].render(screen))
 
 
 def _failed(screen: Screen, reason: str) -> dict[str, str]:
@@ -172,10 +169,11 @@ def _standing(screen: Screen) -> list[str]:
 def _strip(screen: Screen) -> Markup:
     """Render which heads are ablated, and the effects as far as they are known."""
     answers = embedded = None
-    if screen.state.ablate and screen.is_fitted:
-        with suppress(InputError):
+    if screen.state.ablate:
+        screen = replace(screen, tell=wait_for_nothing)
+        with suppress(InputError, NotReady):
             answers = classify.measure_answers(screen)
-            embedded = embed_query(screen, BiasQuery.from_state(screen.app, screen.state), complete=False)
+            embedded = embed_query(screen, BiasQuery.from_state(screen.app, screen.state))
     return _render("strip.html", screen, answers=answers, embedded=embedded)
 
 

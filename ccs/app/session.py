@@ -305,15 +305,11 @@ class Screen:
         return self.people.fit(self.model, ablate) if has_edits(ablate) else ablate
 
     @property
-    def is_fitted(self) -> bool:
-        """True if `fitted` needs no work."""
-        ablate = self.state.ablate
-        return self.has_model and (not has_edits(ablate) or self.people.is_fitted(self.model, ablate))
-
-    @property
     def model(self) -> Model:
         """The model, loaded if needed. Raises InputError if it isn't available or is still being loaded."""
-        return self.app.model_cache.get(self.state.model)
+        if not self.has_model:
+            self.tell(0.0, f"Loading {self.state.model}")
+        return self.app.model_cache.get(self.state.model, self.tell)
 
     @property
     def has_model(self) -> bool:

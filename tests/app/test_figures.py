@@ -241,7 +241,6 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("start", f"classify-{story.head}", str(story.head), "", of_story, {}),
     ):
         screen = opened(app, {**query, "tab": tab, "attribute": "skin tone"})
-        VIEWS[tab].prepare(screen)
         expected_fields = {"weights": model.weights_hash[:16], "ablated heads": heads_off}
         expected_fields |= {"gallery": gallery, "template": template}
         for row in saved(name, regions(screen)["main"]):

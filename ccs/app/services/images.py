@@ -152,28 +152,6 @@ class Images:
 
         return self._keep(model, "fitted", compute, ablate)
 
-    def is_fitted(self, model: Model, ablate: HeadSet) -> bool:
-        """Return True if `fit` has the answer at once.
-
-        Args:
-            model: The model.
-            ablate: The intervention.
-        """
-        return not has_edits(ablate) or ("fitted", model.weights_hash, self.key, ablate) in self.cache
-
-    def is_embedded(self, model: Model, ablate: HeadSet) -> bool:
-        """Return True if `embed` has the answer at once.
-
-        Args:
-            model: The model.
-            ablate: Heads to ablate.
-        """
-        if not self.is_fitted(model, ablate):
-            return False
-        heads = self.fit(model, ablate).of_encoder(IMAGE)
-        keys = [("whole",), ("ablated", heads)][: 1 + bool(heads)]
-        return all((kind, model.weights_hash, self.key, *rest) in self.cache for kind, *rest in keys)
-
     def contributions(self, model: Model) -> np.ndarray:
         """Return the contributions [n, heads, d] of the model's heads, in order."""
 

@@ -70,13 +70,12 @@ class ModelCache:
     def __contains__(self, name: str) -> bool:
         return name in self._models
 
-    def get(self, name: str, tell: Tell = keep_quiet, seconds: float = PATIENCE) -> Model:
+    def get(self, name: str, tell: Tell = keep_quiet) -> Model:
         """Return a model, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
 
         Args:
             name: The model.
-            tell: Publishes the progress.
-            seconds: Time after which loading continues without the caller.
+            tell: Publishes the progress. Without it, loading continues without the caller after `PATIENCE`.
 
         Raises:
             InputError: If the model isn't available, is still being loaded, or too many wait.
@@ -92,9 +91,9 @@ class ModelCache:
                     raise InputError(f"{WAITING} models are being loaded already; try again in a moment.")
                 self._loads[name] = self._loader.submit(self._load, name, place)
             load = self._loads[name]
-        end = time.monotonic() + seconds
-        while not wait([load], min(0.25, seconds)).done:
-            if time.monotonic() > end:
+        start = time.monotonic()
+        while not wait([load], 0.25).done:
+            if tell is keep_quiet and time.monotonic() - start > PATIENCE:
                 raise InputError(f"{name} is still being loaded; ask again in a moment.")
             tell(0.0, f"Loading {name}")
         return load.result()

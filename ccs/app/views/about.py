@@ -13,13 +13,8 @@ from ccs.app.views import claims
 from ccs.app.views.base import Figure, View, run_lines
 
 
-def render_about(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view: the manifest of a model's run, and what is known of the model.
-
-    Args:
-        screen: The screen.
-        complete: Has no effect, since this view needs no long work.
-    """
+def render_about(screen: Screen) -> Markup:
+    """Return the view: the manifest of a model's run, and what is known of the model."""
     records, source = screen.records, screen.app.collection.source
     entries = [(entry, json.dumps(value)) for entry, value in records.manifest.items()]
     rows = pd.DataFrame(entries, columns=["entry", "value"])
@@ -41,5 +36,4 @@ VIEW = View(
     "How the results were made: texts, images, judges, seeds, versions, and licenses.",
     render_about,
     about_program,
-    needs_model=False,
 )

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from ccs import results
 from ccs.app.html import program, render
+from ccs.app.jobs import NotReady
 from ccs.app.session import Screen
 from ccs.errors import InputError
 from ccs.files import inert
@@ -71,19 +72,17 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def with_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
+def with_model(screen: Screen, make: Callable[[Model], Made | Empty]) -> Made | Empty:
     """Make something with the screen's model; an `Empty` if the model isn't available.
 
     Args:
         screen: The screen.
-        complete: False to wait for nothing.
         make: A function of the model; InputError if nothing can be made.
     """
-    if not complete and not screen.is_fitted:
-        step = f"Fitting edits on {screen.gallery}" if screen.has_model else f"Loading {screen.state.model}"
-        return Empty(step, "The results follow in a moment.")
     try:
         return make(screen.model)
+    except NotReady as step:
+        return Empty(str(step), "The results follow in a moment.")
     except InputError as error:
         return Empty("Nothing to show", str(error))
 
@@ -95,19 +94,16 @@ class View(NamedTuple):
         name: The view's name in links.
         title: The view's title.
         purpose: A sentence below the tabs.
-        render: Returns a screen as HTML; with `complete` False, only the parts that need no long work.
+        render: Returns a screen as HTML. It publishes its progress with `Screen.tell`, which raises NotReady
+            if only the parts that need no long work are wanted.
         program: Returns a program that prints the screen's numbers; InputError if there are none.
-        prepare: Does the long work of a screen, and publishes its progress with `Screen.tell`.
-        needs_model: Whether the view computes with the model.
     """
 
     name: str
     title: str
     purpose: str
-    render: Callable[[Screen, bool], Markup]
+    render: Callable[[Screen], Markup]
     program: Callable[[Screen], str]
-    prepare: Callable[[Screen], object] = lambda screen: None
-    needs_model: bool = True
 
 
 def run_lines(screen: Screen) -> str:

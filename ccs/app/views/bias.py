@@ -11,6 +11,7 @@ from markupsafe import Markup
 from ccs.analysis.bias import MEAN, BiasTable, rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
+from ccs.app.jobs import NotReady
 from ccs.app.services.galleries import DRAWN, PHOTOGRAPHED, world
 from ccs.app.services.images import has_edits
 from ccs.app.session import App, Screen
@@ -37,30 +38,21 @@ GALLERY_TITLES = {
 }
 
 
-def prepare_bias(screen: Screen) -> None:
-    """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
-    screen.people.whole(screen.model)
-    fairer.compare_methods(screen)
-    screen.people.embed(screen.model, screen.state.ablate)
-
-
-def render_bias(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view.
-
-    Args:
-        screen: The screen.
-        complete: False for the parts that need no long work.
-    """
+def render_bias(screen: Screen) -> Markup:
+    """Return the view."""
     app, state, name = screen.app, screen.state, screen.gallery
     listed = dict.fromkeys((*app.galleries.names(state.model), name))
     values: dict[str, Any] = {"galleries": [(n, _gallery_title(app, n)) for n in listed], "name": name}
     try:
+        app.galleries.find(name, screen.tell)
         query = BiasQuery.from_state(app, state)
+    except NotReady as step:
+        return render("bias.html", query=None, answer=Empty(str(step), "The results follow."), **values)
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
         empty = Empty(f"{_gallery_title(app, name)} can't be shown", f"{error} {advice}")
         return render("bias.html", query=None, answer=empty, **values)
-    answer = with_model(screen, complete, lambda model: _answer(screen, query, complete))
+    answer = with_model(screen, lambda model: _answer(screen, query))
     key, comparison = screen.session.fairer or (None, "")
     usual = name == world(state.model).people
     return render(
@@ -77,11 +69,10 @@ def render_bias(screen: Screen, complete: bool = True) -> Markup:
     )
 
 
-def _answer(screen: Screen, query: BiasQuery, complete: bool) -> dict[str, Any] | Empty:
+def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
     """Return the measured bias, and its figures."""
-    embedded = embed_query(screen, query, complete)
-    if embedded is None:
-        return Empty("Measuring", "The results follow.")
+    fairer.compare_methods(screen)
+    embedded = embed_query(screen, query)
     table = embedded.measure(screen)
     figures = [first_images(screen, embedded), _groups(screen, query, table)]
     figures += [metric_figure(screen, query, table), _preference_figure(screen, embedded, table)]
@@ -171,5 +162,4 @@ VIEW = View(
     "Who ranks first for an occupation, before and after ablation.",
     render_bias,
     bias_program,
-    prepare_bias,
 )

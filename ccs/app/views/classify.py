@@ -158,20 +158,15 @@ def choose_classes(screen: Screen, classes: Long = "", template: Name = "") -> N
     screen.change(classes=() if unchanged else texts, template=parse_template(template))
 
 
-def render_classify(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view as HTML.
-
-    Args:
-        screen: The screen.
-        complete: False to leave out the parts that need long work.
-    """
+def render_classify(screen: Screen) -> Markup:
+    """Return the view as HTML."""
     example = shown_example(screen)
     return render(
         "classify.html",
         state=screen.state,
         records=screen.records,
         classes=example.classes,
-        parts=with_model(screen, complete, partial(_parts, screen, example)),
+        parts=with_model(screen, partial(_parts, screen, example)),
         matter=claims.that_matter(screen.records),
         unknown=unknown_words(screen.state.model, example.classes),
     )
@@ -180,7 +175,7 @@ def render_classify(screen: Screen, complete: bool = True) -> Markup:
 def _parts(screen: Screen, example: Example, model: Model) -> dict[str, object]:
     return {
         "answer": answers_figure(screen, screen.fitted, example),
-        "why": with_model(screen, True, partial(explain_answers, screen)),
+        "why": with_model(screen, partial(explain_answers, screen)),
     }
 
 

@@ -46,9 +46,10 @@ def compare_methods(screen: Screen) -> None:
     from ccs.analysis.mitigations import METHODS
 
     session, query, steps = screen.session, BiasQuery.from_state(screen.app, screen.state), itertools.count()
-    budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
-    if budget is None:
+    if session.budget is None:
         return
+    screen.tell(0.0, "Comparing methods")
+    budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
     galleries, model, controls = screen.app.galleries, screen.model, world(screen.model.name).things
 
     def tell(line: str) -> None:

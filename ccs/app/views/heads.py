@@ -13,7 +13,7 @@ import ccs
 from ccs.app.html import program, render
 from ccs.app.routes import Name, post
 from ccs.app.services import examples
-from ccs.app.services.galleries import PICTURES, world
+from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
@@ -57,34 +57,21 @@ def search_heads(screen: Screen, text: Name = "") -> None:
     screen.change(find=text, tab="heads")
 
 
-def prepare_heads(screen: Screen) -> None:
-    """Embed the images that the heads rank, and search the heads."""
-    pictures = screen.app.galleries.images(world(screen.model.name).pictures, screen.tell)
-    pictures.contributions(screen.model)
-    if screen.state.find:
-        find_table(screen)
-
-
 def find_table(screen: Screen) -> pd.DataFrame:
     """Return the heads by how strongly they encode the visitor's text."""
     app, model, text = screen.app, screen.model, screen.state.find
 
     def search() -> pd.DataFrame:
         screen.tell(0.5, f"Ranking heads by “{text}”")
-        return ccs.find_heads(model, text, app.galleries.find(world(model.name).pictures)).rows
+        return ccs.find_heads(model, text, app.galleries.find(world(model.name).pictures, screen.tell)).rows
 
     return app.cache.get(("find", model.weights_hash, text), search)
 
 
-def render_heads(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view: the panel of one head, and a search over all.
-
-    Args:
-        screen: The screen.
-        complete: False for the parts that need no long work.
-    """
+def render_heads(screen: Screen) -> Markup:
+    """Return the view: the panel of one head, and a search over all."""
     state, head = screen.state, screen.state.head
-    search = with_model(screen, complete, partial(_search, screen, complete)) if state.find else None
+    search = with_model(screen, partial(_search, screen)) if state.find else None
     if head is None:
         return render("heads.html", record=None, state=state, search=search)
     record = screen.records.head(head)
@@ -96,7 +83,7 @@ def render_heads(screen: Screen, complete: bool = True) -> Markup:
         search=search,
         states=head_states(screen, head),
         texts="" if head.encoder == TEXT else _texts(screen, record),
-        parts=with_model(screen, complete, partial(_panel, screen, record)),
+        parts=with_model(screen, partial(_panel, screen, record)),
     )
 
 
@@ -106,15 +93,14 @@ def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Em
     alone = classify.answers_figure(screen, HeadSet([head]), example, head)
     if head.encoder == TEXT:
         return [alone]
-    maps = with_model(screen, True, partial(attention_maps, screen, record=record))
-    return [maps, top_images(screen, record, screen.state.text), alone]
+    maps = with_model(screen, partial(attention_maps, screen, record=record))
+    top = with_model(screen, partial(top_images, screen, record=record, number=screen.state.text))
+    return [maps, top, alone]
 
 
-def _search(screen: Screen, complete: bool, model: Model) -> Figure | Empty:
+def _search(screen: Screen, model: Model) -> Figure:
     """Return the heads that encode the text best."""
     text = screen.state.find
-    if not complete and ("find", model.weights_hash, text) not in screen.app.cache:
-        return Empty(f"Heads that encode “{text}”", "The result follows in a moment.")
     columns = ["head", "rank", "share", "best", "best_share", "encodes"]
     rows = find_table(screen)[columns].head(RESULTS)
     concepts = [screen.records.head(Head.parse(name)).concept for name in rows["head"]]
@@ -180,24 +166,21 @@ def _embed(screen: Screen, model: Model, *texts: str) -> np.ndarray:
     return screen.app.cache.get(("texts", model.weights_hash, texts), lambda: model.embed_texts(texts))
 
 
-def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Empty:
+def top_images(screen: Screen, model: Model, record: HeadRecord, number: int = 0) -> Figure | Empty:
     """Return the images at both ends of a head's contribution.
 
     Args:
         screen: The screen.
+        model: The screen's model.
         record: The head's record.
         number: The number of the text that ranks them; without texts, the contributions' main direction does.
     """
-    app, model, head = screen.app, screen.model, record.head
-    name, text = world(model.name).pictures, _text_of(record, number)
-    contributions = app.cache.find(("contributions", model.weights_hash, name))
-    if contributions is None:
-        try:
-            app.galleries.find(name)
-            reason = f"{model.name} embeds {PICTURES} images first, which takes a while."
-        except InputError as error:
-            reason = str(error)
-        return Empty(f"Images that move {head}", reason)
+    app, head, text = screen.app, record.head, _text_of(record, number)
+    name = world(model.name).pictures
+    try:
+        contributions = app.galleries.images(name, screen.tell).contributions(model)
+    except InputError as error:
+        return Empty(f"Images that move {head}", str(error))
     along = _embed(screen, model, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
@@ -223,5 +206,4 @@ VIEW = View(
     "What each attention head encodes, described by texts.",
     render_heads,
     heads_program,
-    prepare_heads,
 )

@@ -173,13 +173,8 @@ def _axes(screen: Screen) -> Axes:
     return read_axes(screen.app, screen.state.quality, attribute)
 
 
-def render_paradox(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view as HTML: the answer, and all measured ablation sets in one plot.
-
-    Args:
-        screen: The screen.
-        complete: Has no effect, since this view needs no long work.
-    """
+def render_paradox(screen: Screen) -> Markup:
+    """Return the view as HTML: the answer, and all measured ablation sets in one plot."""
     state = screen.state
     try:
         axes = _axes(screen)
@@ -282,5 +277,4 @@ VIEW = View(
     "Do high-CCS heads carry accuracy and bias? Every measured set of heads.",
     render_paradox,
     paradox_program,
-    needs_model=False,
 )

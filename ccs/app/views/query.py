@@ -183,20 +183,15 @@ class Embedded(NamedTuple):
         )
 
 
-def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embedded | None:
+def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
     """Embed a gallery and occupations before and after the screen's ablation.
 
     Args:
         screen: The screen, with the model and the ablated heads.
         query: The query, with the gallery and the occupations.
-        complete: False to return None if the gallery isn't embedded yet.
     """
-    model, galleries, ablate, people = screen.model, screen.app.galleries, screen.state.ablate, query.gallery
-    if not complete and not (
-        galleries.has(people.name) and galleries.images(people.name).is_embedded(model, ablate)
-    ):
-        return None
-    images = galleries.images(people.name, screen.tell)
+    model, ablate, people = screen.model, screen.state.ablate, query.gallery
+    images = screen.app.galleries.images(people.name, screen.tell)
 
     def texts(heads: HeadSet) -> np.ndarray:
         key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,40 +31,27 @@ OCCUPATION = "judge"
 NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
 
-def prepare_start(screen: Screen) -> None:
-    """Embed faces and images."""
-    galleries, model = screen.app.galleries, screen.model
-    galleries.images(world(model.name).people, screen.tell).embed(model, screen.state.ablate)
-    with suppress(InputError):  # the step shows the reason
-        galleries.images(world(model.name).pictures, screen.tell).contributions(model)
-
-
-def render_start(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view as HTML: three steps with the model's own numbers, and one button.
-
-    Args:
-        screen: The screen.
-        complete: False to leave out the parts that need long work.
-    """
+def render_start(screen: Screen) -> Markup:
+    """Return the view as HTML: three steps with the model's own numbers, and one button."""
     name = screen.state.model
     return render(
         "start.html",
         state=screen.state,
-        parts=with_model(screen, complete, partial(_steps, screen, complete)),
+        parts=with_model(screen, partial(_steps, screen)),
         drawings=saw_drawings_only(name),
         photo=name == PHOTO,
         known=claims.known(name),
     )
 
 
-def _steps(screen: Screen, complete: bool, model: Model) -> dict[str, object]:
+def _steps(screen: Screen, model: Model) -> dict[str, object]:
     head, example = classify.find_story(screen)
     record = screen.records.head(head)
     return {
         "record": record,
-        "encodes": top_images(screen, record),
+        "encodes": with_model(screen, partial(top_images, screen, record=record)),
         "without": classify.answers_figure(screen, HeadSet([head]), example, head),
-        "people": _people(screen, complete),
+        "people": with_model(screen, partial(_people, screen)),
     }
 
 
@@ -83,15 +69,14 @@ def _query(screen: Screen) -> BiasQuery:
     return replace(query, gallery=gallery, row=query.listed.index(OCCUPATION))
 
 
-def _people(screen: Screen, complete: bool) -> Figure | Empty:
+def _people(screen: Screen, model: Model) -> Figure | Empty:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
     try:
+        screen.app.galleries.find(world(model.name).people, screen.tell)
         query = _query(screen)
     except InputError as error:
         return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
-    embedded = embed_query(screen, query, complete)
-    if embedded is None:
-        return Empty("Ranking the faces", "Who ranks first follows in a moment.")
+    embedded = embed_query(screen, query)
     gallery, table, (before, after) = query.gallery, embedded.measure(screen), embedded.first(SHOWN)
     shares = table.shares.loc[OCCUPATION]
     fronts = dict.fromkeys((shares[side] / shares["pool"]).idxmax() for side in ("before", "after"))
@@ -116,4 +101,4 @@ def start_program(screen: Screen) -> str:
     return bias_lines(screen, _query(screen), ("MaxSkew",))
 
 
-VIEW = View("start", "Start", "", render_start, start_program, prepare_start)
+VIEW = View("start", "Start", "", render_start, start_program)
