@@ -46,7 +46,7 @@ from ccs.analysis.evidence import Evidence, Scores, by_head
 from ccs.analysis.search import Limits, MeasuredSet, search_greedily
 from ccs.heads import HeadSet
 from ccs.metrics import bias
-from ccs.metrics.ranking import subtracted
+from ccs.metrics.ranking import unit
 
 Intervention = Callable[[Evidence], Iterable[Embeddings]]
 """The embeddings with each head changed in turn."""
@@ -71,15 +71,19 @@ def mean(evidence: Evidence) -> Iterable[Embeddings]:
 
 def direct(evidence: Evidence) -> Iterable[Embeddings]:
     """Return them with each head's contribution subtracted from the embedding."""
-    whole, parts = evidence.seen
-    return (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1]))
+    return _subtract(*evidence.seen)
 
 
 def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
     """Return them with each head's contribution at its mean in the embedding."""
     whole, parts = evidence.seen
-    apart = parts - parts.mean(axis=0)
-    return (subtracted(whole, [apart[:, row]]) for row in range(parts.shape[1]))
+    return _subtract(whole, parts - parts.mean(axis=0))
+
+
+def _subtract(whole: Embeddings, parts: Embeddings) -> Iterable[Embeddings]:
+    """Return unit embeddings [n, d] without each head's part [n, heads, d] in turn."""
+    rest = (whole.astype(np.float64) - parts[:, row] for row in range(parts.shape[1]))
+    return (unit(embedded, "embeddings without a head").astype(np.float32) for embedded in rest)
 
 
 def score_gap(evidence: Evidence, embedded: Embeddings) -> float:

@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import Half
 from ccs.analysis.mitigations import NOTHING, Fitted, Mitigation, Units, masked_heads
+from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
 from ccs.data import synthetic
 from ccs.errors import InputError

@@ -16,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.analysis.evidence import Method, Subject
+from ccs.analysis.evidence import Method
+from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets, Task
 from ccs.errors import InputError
 from ccs.files import atomic_write

@@ -81,19 +81,10 @@ class AblationName:
     @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> AblationName:
         """The name written by `str`; InputError for any other text."""
-        match = _GRAMMAR.fullmatch(text)
-        if match is None:
+        if (match := _GRAMMAR.fullmatch(text)) is None:
             example = "high, high@7, concept:Colors, single:L7.H2"
-            raise InputError(
-                f"{text!r} is not the name of an ablation set; names are written like {example}."
-            )
-        k = int(match["k"]) if match["k"] else None
-        return cls(match["kind"], k, match["argument"] or "")
-
-    @classmethod
-    def single(cls, head: Head) -> AblationName:
-        """Return the name of the ablation set with only this head."""
-        return cls("single", argument=str(head))
+            raise InputError(f"{text!r} is no ablation set's name; names are written like {example}.")
+        return cls(match["kind"], int(match["k"]) if match["k"] else None, match["argument"] or "")
 
     def __str__(self) -> str:
         argument = f":{self.argument}" if self.argument else ""
@@ -118,13 +109,9 @@ class AblationName:
         """The ablation set of the same kind with the heads that the study lists."""
         return replace(self, kind=f"{_PUBLISHED}{self.base_kind}", k=None)
 
-    def at(self, k: int | None) -> AblationName:
-        """The ablation set of the same kind for another number of texts per head."""
-        return replace(self, k=k)
-
     def words(self, seed: int | None = None) -> str:
         """The name in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over sets"."""
-        kind = self.base_kind
+        kind, alike = self.base_kind, f" of the same layers{' and variance' * (self.argument == 'variance')}"
         words = {
             "high": "high-CCS heads",
             "moderate": "moderate-CCS heads",
@@ -134,10 +121,7 @@ class AblationName:
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
             "chosen": "heads of your choice",
-            "random": {
-                "layers": "random heads of the same layers",
-                "variance": "random heads of the same layers and variance",
-            }.get(self.argument, "random heads"),
+            "random": f"random heads{alike * (self.argument in ('layers', 'variance'))}",
         }.get(kind, kind)
         words += ", mean over sets" if self.is_random and seed is None else ""
         words += ", as published" if self.kind.startswith(_PUBLISHED) else ""
@@ -201,20 +185,15 @@ def too_many_unscored(scores: Mapping[Head, HeadScore], k: int) -> str:
     )
 
 
-def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str]]:
-    """The heads of each label as given and, where labels are spellings of one concept, of all of them."""
+def _concepts(labels: Mapping[Head, str | None]) -> dict[str, list[str]]:
+    """Return each label as given and, for several spellings of one concept, all of them under one name."""
     distinct = sorted({label for label in labels.values() if label})
-    merged: dict[str, list[str]] = {}
+    concepts, merged = {label: [label] for label in distinct}, dict[str, list[str]]()
     for label in distinct:
         merged.setdefault(normalize(label), []).append(label)
-    spellings_of = {label: [label] for label in distinct}
     for concept, spellings in sorted(merged.items()):
         if len(spellings) > 1:
-            spellings_of.setdefault(f"{concept} (all spellings)", spellings)
-    concepts = {}
-    for name, spellings in spellings_of.items():
-        heads = HeadSet(head for head in labels if labels[head] in spellings)
-        concepts[name] = heads, f"high heads labeled {' or '.join(spellings)}"
+            concepts.setdefault(f"{concept} (all spellings)", spellings)
     return concepts
 
 
@@ -250,63 +229,60 @@ def make_ablation_sets(
     if unknown := set(kinds) - set(KINDS):
         raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
     if outside := HeadSet(scores) - heads:
-        span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
+        span = " to ".join(map(str, list(heads)[:: max(1, len(heads) - 1)]))
         raise InputError(f"The scored head {next(iter(outside))} cannot be ablated; {span} can.")
 
-    def name_of(kind: str, argument: str = "") -> str:
-        """Return the name of an ablation set at `at_k`.
+    levels, sets = level_heads(scores, k), list[AblationSet]()
+    high = levels["high"]
+
+    def add(kind: str, off: HeadSet, source: str, number: int | None = None, argument: str = "") -> None:
+        """Add an ablation set, or tell that it has no heads.
 
         Args:
             kind: The kind, such as `high` or `random`.
+            off: The heads.
+            source: Where they come from, in words.
+            number: The seed with which they were drawn, if they were.
             argument: What the kind applies to, such as a concept; empty for kinds without one.
         """
-        return str(AblationName(kind, at_k, argument))
+        name = str(AblationName(kind, at_k, argument))
+        if off:
+            sets.append(AblationSet(name, number, off, source))
+        else:
+            notice(f"The ablation set {name} has no heads ({source}) and is left out.")
 
-    levels = level_heads(scores, k)
-    high = levels["high"]
-    ablations = [
-        AblationSet(name_of(level), None, levels[level], f"heads of {ccs}")
-        for level, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS"))
-        if level in kinds
-    ]
-    if "equal" in kinds:
-        size = min(len(high), len(levels["low"]))
-        for level in ("high", "low"):
-            drawn = draw(levels[level], size, seed, f"equal-{level}")
-            source = f"{size} of {len(levels[level])} {level} heads, drawn"
-            ablations.append(AblationSet(name_of(f"equal-{level}"), seed, drawn, source))
-    if "random" in kinds:
-        for alike in ALIKE:
-            if variance or alike == "number":
-                sets = matched(high, heads, n_random, seed, alike, variance) if high else []
-                random_name = str(AblationName.random(alike).at(at_k))
-                if not sets:
-                    reason = (
-                        f"no other set is like {name_of('high')}"
-                        if high
-                        else f"{name_of('high')} has no heads"
-                    )
-                    notice(f"The ablation sets {random_name} are left out: {reason}.")
-                source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-                ablations += [
-                    AblationSet(random_name, number, off, source) for number, off in enumerate(sets, seed)
-                ]
+    for kind, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS")):
+        if kind in kinds:
+            add(kind, levels[kind], f"heads of {ccs}")
+    size = min(len(high), len(levels["low"]))
+    for kind in ("high", "low") if "equal" in kinds else ():
+        drawn = draw(levels[kind], size, seed, f"equal-{kind}")
+        add(f"equal-{kind}", drawn, f"{size} of {len(levels[kind])} {kind} heads, drawn", seed)
+    for alike in ALIKE if "random" in kinds else ():
+        if variance or alike == "number":
+            random_sets = matched(high, heads, n_random, seed, alike, variance) if high else []
+            argument, high_name = "" if alike == "number" else alike, AblationName("high", at_k)
+            if not random_sets:
+                reason = f"no other set is like {high_name}" if high else f"{high_name} has no heads"
+                names = AblationName("random", at_k, argument)
+                notice(f"The ablation sets {names} are left out: {reason}.")
+            source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
+            for number, off in enumerate(random_sets, seed):
+                add("random", off, source, number, argument)
     if "concept" in kinds:
-        for label, (heads_so, source) in _concepts({head: scores[head].label for head in high}).items():
-            ablations.append(AblationSet(name_of("concept", label), None, heads_so, source))
+        labels = {head: scores[head].label for head in high}
+        for concept, spellings in _concepts(labels).items():
+            off = HeadSet(head for head in labels if labels[head] in spellings)
+            add("concept", off, f"high heads labeled {' or '.join(spellings)}", argument=concept)
     if "single" in kinds:
-        ablations += single_head_sets(heads)
-    for ablation in ablations:
-        if not ablation.heads:
-            notice(f"The ablation set {ablation.name} has no heads ({ablation.source}) and is left out.")
-    none = AblationSet("none", None, HeadSet(), "no head is ablated")
-    return [none, *(ablation for ablation in ablations if ablation.heads)]
+        sets += single_head_sets(heads)
+    return [AblationSet("none", None, HeadSet(), "no head is ablated"), *sets]
 
 
 def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:
     """Make one ablation set per head, with only this head."""
     return [
-        AblationSet(str(AblationName.single(head)), None, HeadSet([head]), "one head")
+        AblationSet(str(AblationName("single", argument=str(head))), None, HeadSet([head]), "one head")
         for head in sorted(heads)
     ]
 

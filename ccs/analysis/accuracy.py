@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis.inputs import (
-    Names,
-    change_columns,
-    embed_ablations,
-    load_model,
-    open_classes,
-    require_readable,
-)
+from ccs.analysis import inputs
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
+from ccs.heads import HeadSet, Intervention
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics.ranking import alike
 from ccs.metrics.rates import group_rates
@@ -76,7 +68,7 @@ class AccuracyTable(Result):
 def accuracy(
     model: Model | str,
     dataset: ClassificationSet | str,
-    classes: Names | None = None,
+    classes: inputs.Names | None = None,
     *,
     ablate: HeadSet | str | None = None,
     attribute: str | None = None,
@@ -117,36 +109,35 @@ def accuracy(
         raise InputError(
             "An opened dataset has its classes, template, and images; pass its name to set them."
         )
-    dataset = open_classes(dataset, classes, template, max_images)
-    skipped = require_readable(dataset, skip_unreadable)
+    dataset = inputs.open_classes(dataset, classes, template, max_images, skip_unreadable)
     if attribute is not None and attribute not in dataset.groups:
         listed = ", ".join(dataset.groups) or "none"
         raise InputError(f"{dataset.name} has no column of groups {attribute!r}; its columns: {listed}.")
-    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
-    in_texts = ablation.of_encoder(TEXT)
-    in_images = model.at_means(ablation.of_encoder(IMAGE), dataset.images)
-    images = embed_ablations(model, dataset.images, [HeadSet(), in_images])
-    texts = [
-        zeroshot.class_weights(model, dataset.classes, dataset.templates, heads) for heads in (None, in_texts)
-    ]
+    model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
+    images, texts = inputs.embed_classes(model, dataset.images, dataset.classes, dataset.templates, ablation)
     before, after = (
         zeroshot.accuracy(*pair, dataset.labels, seed) for pair in zip(images, texts, strict=True)
     )
     rows: list[dict[str, Any]] = [
-        {"class": ALL, "images": after.n, "before": before.top1.value, "after": after.top1.value}
-        | {"low": after.top1.low, "high": after.top1.high}
-        | change_columns(zeroshot.compare_accuracies(after, before, seed=seed))
+        {"class": ALL, "images": after.n}
+        | inputs.value_columns(
+            before.top1.value, after.top1, zeroshot.compare_accuracies(after, before, seed=seed)
+        )
     ]
-    of_class = _rates(before, after, np.array(dataset.classes, object)[dataset.labels])
+    labels, groups = np.array(dataset.classes, object)[dataset.labels], pd.DataFrame()
+    if attribute is not None:
+        of_groups = _rates(before, after, labels, dataset.groups[attribute])
+        cells = [dict(zip(("class", "group"), cell.split("\t"), strict=True)) for cell in of_groups]
+        groups = pd.DataFrame([cell | row for cell, row in zip(cells, of_groups.values(), strict=True)])
+        groups = groups.sort_values("after", ignore_index=True, kind="stable")
+    of_class = _rates(before, after, labels)
     rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]
-    choices = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
+    about = inputs.describe_model(model) | {
         "dataset": dataset.name,
         "source": dataset.source,
         "template": " | ".join(dataset.templates),
         "prompt": dataset.templates[0].replace("{}", dataset.classes[0]),
-        "skipped": len(skipped),
+        "skipped": len(dataset.skipped),
         "ablate": str(ablation),
         "attribute": attribute or "",
     }
@@ -157,39 +148,20 @@ def accuracy(
         warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
-        about=choices,
+        about=about,
         rows=pd.DataFrame(rows),
         alike=same,
-        groups=pd.DataFrame() if attribute is None else group_rows(dataset, attribute, before, after),
+        groups=groups,
         doubt=" ".join(filter(None, doubts)) or None,
-        skipped=skipped,
+        skipped=dataset.skipped,
     )
 
 
-def group_rows(
-    dataset: ClassificationSet, attribute: str, before: zeroshot.Accuracy, after: zeroshot.Accuracy
-) -> pd.DataFrame:
-    """Return the accuracy of each class in each group, the lowest first (see `AccuracyTable.groups`).
-
-    Args:
-        dataset: images with classes and groups.
-        attribute: a column of groups.
-        before: the accuracy without ablation.
-        after: the accuracy with it.
-    """
-    names = np.array(dataset.classes, object)[dataset.labels]
-    cells = [f"{name}\t{group}" for name, group in zip(names, dataset.groups[attribute], strict=True)]
-    rows = [
-        dict(zip(("class", "group"), cell.split("\t"), strict=True)) | columns
-        for cell, columns in _rates(before, after, cells).items()
-    ]
-    return pd.DataFrame(rows).sort_values("after", ignore_index=True, kind="stable")
-
-
 def _rates(
-    before: zeroshot.Accuracy, after: zeroshot.Accuracy, cells: Sequence[str] | NDArray[Any]
-) -> dict[str, dict[str, float]]:
-    """Return the columns of each cell of images [n], such as a class: their number and accuracies."""
+    before: zeroshot.Accuracy, after: zeroshot.Accuracy, *columns: NDArray[Any]
+) -> dict[str, dict[str, Any]]:
+    """Return a row per distinct text of the columns [n], joined by tabs: its images and their accuracies."""
+    cells = ["\t".join(map(str, cell)) for cell in zip(*columns, strict=True)]
     pairs = zip(group_rates(before.correct, cells), group_rates(after.correct, cells), strict=True)
     return {
         new.group: {

@@ -11,21 +11,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ccs.analysis import galleries, inputs
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import embed_occupations, measure_gallery, rank_gallery, set_question
-from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
-from ccs.analysis.inputs import embed_ablations, load_model, open_people, require_readable
+from ccs.analysis.bias import measure_gallery
 from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet
-from ccs.data.open import open_dataset, open_gallery
-from ccs.errors import InputError, require_seed
+from ccs.data.open import open_gallery
+from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import alike
-from ccs.metrics.rates import POWER, Rate, group_rates, rate_gap
+from ccs.metrics.rates import POWER, group_rates, rate_gap
 from ccs.metrics.skew import MetricName
 from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import PAPER, PromptSet, load_prompts
@@ -38,7 +37,6 @@ GALLERY = "gallery"
 """The prompt set of a gallery's own occupations."""
 HARMS = "clip-harms"
 Row = dict[str, Any]
-CASE = ("section", "attribute", "prompts", "metric", "n", "items")
 COLUMNS = (
     *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
     *("chance", "detectable", "p_value"),
@@ -107,7 +105,7 @@ def audit(
     ablate: HeadSet | str | None = None,
     top: int | None = None,
     max_images: int | None = None,
-    smallest: int = SMALLEST,
+    smallest: int = galleries.SMALLEST,
     skip_unreadable: bool = False,
     seed: int = 0,
     device: str = "cpu",
@@ -148,73 +146,71 @@ def audit(
         synthetic = gallery.startswith("world/")
         gallery = open_gallery(gallery, max_images=None if synthetic else max_images)
         dataset = "world/occupations" if synthetic and dataset is None else dataset
-    skipped = require_readable(gallery, skip_unreadable)
-    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
+    inputs.require_readable(gallery, skip_unreadable)
+    model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
     sets = _prompt_sets(gallery, prompts)
-    names = tuple(attributes or _default_attributes(gallery))
-    galleries = {name: _grouped(gallery, name, smallest) for name in names}
-    ablated = (
-        [ablation, *(ablation.subset([head]) for head in ablation if len(ablation) > 1)] if ablation else []
-    )
-    images = embed_ablations(model, gallery.images, [HeadSet(), *ablated])
-    rows: list[Row] = []
-    parts: list[tuple[dict[str, str], PartChanges | None]] = []
-    tops: list[Row] = []
-    same: dict[str, tuple[tuple[str, ...], ...]] = {}
-    for name, (people, left_out) in galleries.items():
-        part = images[:, _members(gallery, name, left_out)] if left_out else images
+    names = list(attributes or (*gallery.groups, *map(",".join, list(combinations(gallery.groups, 2))[:1])))
+    by_attribute = {name: galleries.open_people(gallery, name, smallest=smallest) for name in names}
+    ablated = [ablation] if ablation else []
+    if len(ablation) > 1:
+        ablated += [ablation.subset([head]) for head in ablation]
+    images = inputs.embed_ablations(model, gallery.images, [HeadSet(), *ablated])
+    rows, parts, tops, same = list[Row](), list[tuple[Row, PartChanges | None]](), list[Row](), {}
+    for name, (people, _, left_out) in by_attribute.items():
+        part = images
+        if left_out:
+            part = images[:, ~np.isin(galleries.crossed_groups(gallery, name), list(left_out))]
         for prompt_set in sets:
-            question = set_question(people, prompt_set.names, top=top)
+            question = galleries.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:
                 question = replace(question, templates=prompt_set.templates)
-            texts = embed_occupations(model, question)
+            texts, case = (
+                galleries.embed_occupations(model, question),
+                {"attribute": name, "prompts": prompt_set.title},
+            )
             before, after = measure_gallery(
                 question, name, part[:2], [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
             )
             same[prompt_set.title] = tuple(alike(question.occupations, texts))
-            repeats = sum(len(group) - 1 for group in same[prompt_set.title])
-            rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations) - repeats)
-            ranking = rank_gallery(question, name, texts, one_pool=True)
-            preference = measure_preference(
-                model, list(part[:2]), ranking, [texts], question.templates, seed=seed
-            )
-            rows += _preference_rows(name, prompt_set, preference, before.n)
+            distinct = len(question.occupations) - sum(len(group) - 1 for group in same[prompt_set.title])
+            sizes = {"n": before.n, "items": distinct}
+            rows += [{"section": "ranking"} | case | sizes | row for row in _ranking_rows(before, after)]
+            ranking = galleries.rank_gallery(question, name, texts, one_pool=True)
+            preference = measure_preference(model, part[:2], ranking, [texts], question.templates, seed=seed)
+            if preference.after and np.isfinite(preference.after.share.value):
+                rows.append({"section": "preference"} | case | {"n": before.n} | _preference_row(preference))
             changes = measure_part_changes(part[0], part[1:], ranking, seed=seed)
-            case = {"attribute": name, "prompts": prompt_set.title}
-            parts += [
-                (case | {"heads": str(heads)}, change) for heads, change in zip(ablated, changes, strict=True)
-            ]
-            tops += _top_rows(name, prompt_set, question.occupations, after, same[prompt_set.title])
-        rows += _harm_rows(model, people, name, part[:2], seed)
-    choices = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
+            heads = [case | {"heads": str(heads)} for heads in ablated]
+            parts += zip(heads, changes, strict=True)
+            tops += [case | row for row in _top_rows(question.occupations, after, same[prompt_set.title])]
+        harms = _harm_rows(model, people.groups[name], part[:2], seed)
+        rows += [{"section": "harm", "attribute": name} | row for row in harms]
+    about = inputs.describe_model(model) | {
         "gallery": gallery.name,
         "source": gallery.source,
         "images": len(gallery.images),
-        "skipped": len(skipped),
-        "attributes": list(names),
+        "skipped": len(gallery.skipped),
+        "attributes": names,
         "ablate": str(ablation),
         "seed": seed,
     }
     if dataset is not None:
-        data = open_dataset(dataset, max_images=max_images) if isinstance(dataset, str) else dataset
-        if not isinstance(data, ClassificationSet):
-            raise InputError(f"{data.name} is not a dataset of images with classes.")
+        data = inputs.open_classes(dataset, max_images=max_images)
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
-        choices["dataset"] = data.name
+        about["dataset"] = data.name
     return Audit(
-        about=choices,
+        about=about,
         rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
         parts=part_rows(parts),
-        left_out={name: left_out for name, (_, left_out) in galleries.items()},
+        left_out={name: left_out for name, (_, _, left_out) in by_attribute.items()},
         alike=same,
         prompts={prompt_set.title: prompt_set.source for prompt_set in (*sets, load_prompts(HARMS))},
     )
 
 
 def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[PromptSet]:
+    """Return the named prompt sets; GALLERY is the one of the gallery's occupations."""
     names = [prompts] if isinstance(prompts, str) else list(prompts or (GALLERY, "traits"))
     occupations = PromptSet(
         name=GALLERY,
@@ -228,109 +224,65 @@ def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[
     return [occupations if name == GALLERY else load_prompts(name) for name in names]
 
 
-def _default_attributes(gallery: BiasSet) -> list[str]:
-    crossed = [",".join(pair) for pair in list(combinations(gallery.groups, 2))[:1]]
-    return [*gallery.groups, *crossed]
+def _number(before: float, after: Estimate | pd.Series) -> Row:
+    """Return the columns of a number, with its 95% interval after ablation and what a test detects."""
+    detectable = float(POWER * (after.high - after.low) / STANDARD_ERRORS)
+    interval = {"after": after.value, "low": after.low, "high": after.high}
+    return {"before": before} | interval | {"detectable": detectable}
 
 
-def _grouped(gallery: BiasSet, attribute: str, smallest: int) -> tuple[BiasSet, Mapping[str, int]]:
-    """Return the gallery with the attribute among its groups, and the people left out by group."""
-    if attribute in gallery.groups or "," not in attribute:
-        return open_people(gallery, attribute)[0], {}
-    return cross_groups(gallery, attribute, smallest)
-
-
-def _members(gallery: BiasSet, attribute: str, small: Mapping[str, int]) -> NDArray[np.int64]:
-    """Return the rows of the people whose crossed group is large enough."""
-    names = [name.strip() for name in attribute.split(",")]
-    parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)
-    return np.flatnonzero([", ".join(map(str, part)) not in small for part in parts])
-
-
-def _case(section: str, attribute: str | None, prompts: str, metric: str, n: int, items: int) -> Row:
-    """Return the columns that say what was measured."""
-    return dict(zip(CASE, (section, attribute, prompts, metric, n, items), strict=True))
-
-
-def _numbers(before: float, after: Estimate | Rate, **others: float) -> Row:
-    """Return the columns of a number, with its 95% interval after ablation."""
-    return {"before": before, "after": after.value, "low": after.low, "high": after.high, **others}
-
-
-def _detectable(estimate: Estimate | pd.Series) -> float:
-    """Return the minimum detectable effect at 80% power of a test with this 95% interval."""
-    return float(POWER * (estimate.high - estimate.low) / STANDARD_ERRORS)
-
-
-def _ranking_rows(
-    attribute: str, prompts: PromptSet, before: BiasResult, after: BiasResult, count: int
-) -> Iterator[Row]:
+def _ranking_rows(before: BiasResult, after: BiasResult) -> Iterator[Row]:
     for metric in METRICS:
-        number, first = after.figure(metric), before.figure(metric)
-        levels = {"chance": number.chance.value, "detectable": _detectable(number)}
-        case = _case("ranking", attribute, prompts.title, metric, after.n, count)
-        yield case | _numbers(first.value, number, **levels)
+        number = after.figure(metric)
+        level = {"metric": metric, "chance": number.chance.value}
+        yield level | _number(before.figure(metric).value, number)
 
 
-def _preference_rows(attribute: str, prompts: PromptSet, preference: Preference, n: int) -> Iterator[Row]:
-    """Yield the share of the general preference, if the group scores can be split and there is any."""
-    first, last = preference.before, preference.after
-    if first and last and np.isfinite(last.share.value):
-        case = _case("preference", attribute, prompts.title, "general share", n, last.prompts)
-        levels = {"chance": last.chance.high, "p_value": last.p_general}
-        yield case | {"group": last.preferred_group} | _numbers(first.share.value, last.share, **levels)
+def _preference_row(preference: Preference) -> Row:
+    """Return the share of the general preference, with its prompts and the group that it prefers."""
+    assert preference.before
+    assert preference.after
+    last = preference.after
+    level = {"group": last.preferred_group, "chance": last.chance.high, "p_value": last.p_general}
+    number = _number(preference.before.share.value, last.share) | {"detectable": np.nan}
+    return {"metric": "general share", "items": last.prompts} | level | number
 
 
 def _top_rows(
-    attribute: str,
-    prompts: PromptSet,
-    names: Sequence[str],
-    result: BiasResult,
-    same: Sequence[Sequence[str]],
-    max_rows: int = 5,
+    names: Sequence[str], result: BiasResult, same: Sequence[Sequence[str]], max_rows: int = 5
 ) -> Iterator[Row]:
     """Yield the prompts with the largest MaxSkew, each with the group it puts first.
 
     Of prompts that the model encodes identically (`same`), only the first is listed.
     """
     repeats = {name for group in same for name in group[1:]}
-    pool, top = result.pool_shares, result.top_shares
-    ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
     skews = result.metrics["MaxSkew"].values
-    order = [place for place in np.argsort(-skews, kind="stable") if names[place] not in repeats]
+    order = [place for place in np.argsort(-skews, kind="stable").tolist() if names[place] not in repeats]
     for place in order[:max_rows]:
-        group = int(ratios[place].argmax())
-        yield {
-            "attribute": attribute,
-            "prompts": prompts.title,
-            "prompt": names[place],
-            "MaxSkew": float(skews[place]),
-            "group": result.groups[group],
-            "share": float(top[place, group]),
-            "pool": float(pool[place, group]),
-        }
+        group, share = result.preferred_group("MaxSkew", place)
+        pool = float(result.pool_shares[place, result.groups.index(group)])
+        row = {"prompt": names[place], "MaxSkew": float(skews[place])}
+        yield row | {"group": group, "share": share, "pool": pool}
 
 
-def _harm_rows(
-    model: Model, people: BiasSet, attribute: str, images: NDArray[np.floating], seed: int
-) -> Iterator[Row]:
+def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, seed: int) -> Iterator[Row]:
     """Yield the rates at which people of each group are assigned to each harm category."""
-    harms, groups = load_prompts(HARMS), people.groups[attribute]
-    people_names = [name_person(str(group)) for group in np.unique(groups)]
-    texts = class_weights(model, [*people_names, *harms.names], harms.templates)
-    assigned = [(part @ texts.T).argmax(axis=1) for part in images]
-    names = np.array([*people_names, *harms.names])
+    harms = load_prompts(HARMS)
+    names = np.array([*(galleries.name_person(str(group)) for group in np.unique(groups)), *harms.names])
+    texts = class_weights(model, names.tolist(), harms.templates)
+    assigned = [names[(part @ texts.T).argmax(axis=1)] for part in images]
     for category, classes in harms.categories.items():
-        before, after = (np.isin(names[places], classes) for places in (assigned[0], assigned[-1]))
-        gap = rate_gap(after, groups, seed=seed)
-        first = {rate.group: rate.value for rate in group_rates(before, groups)}
-        for rate in group_rates(after, groups):
-            case = _case("harm", attribute, category, "rate", rate.n, len(names))
-            numbers = _numbers(first[rate.group], rate, chance=float(after.mean()))
-            yield case | {"group": rate.group} | numbers
-        yield _case("harm", attribute, category, "largest gap", len(groups), len(names)) | {
+        before, after = (np.isin(people, classes) for people in (assigned[0], assigned[-1]))
+        case, first = {"prompts": category, "items": len(names)}, group_rates(before, groups)
+        for old, rate in zip(first, group_rates(after, groups), strict=True):
+            level = {"metric": "rate", "group": rate.group, "n": rate.n, "chance": float(after.mean())}
+            yield case | _number(old.value, rate) | level | {"detectable": np.nan}
+        gap, rates = rate_gap(after, groups, seed=seed), [rate.value for rate in first]
+        yield case | {
+            "metric": "largest gap",
+            "n": len(groups),
             "group": f"{gap.highest} minus {gap.lowest}" if gap.value else "no difference",
-            "before": max(first.values()) - min(first.values()),
+            "before": max(rates) - min(rates),
             "after": gap.value,
             "chance": gap.chance,
             "detectable": gap.detectable,
@@ -342,8 +294,8 @@ def _accuracy_rows(
     model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
 ) -> Iterator[Row]:
     """Yield the accuracy of all images, of the worst class, and of the worst class within a group."""
-    attributes: list[str | None] = [*data.groups] or [None]
     cases: list[tuple[str, str | None, str, pd.Series]] = []
+    attributes: list[str | None] = [*data.groups] or [None]
     for attribute in attributes:
         table = accuracy(
             model, data, attribute=attribute, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable
@@ -355,7 +307,7 @@ def _accuracy_rows(
             lowest = table.groups.iloc[0]
             cases.append(("worst group", attribute, f"{lowest['class']}, {lowest['group']}", lowest))
     for section, column, group, row in cases:
-        case = _case(section, column, data.name, "accuracy", int(row["images"]), len(data.classes))
-        numbers = {name: row[name] for name in ("before", "after", "low", "high")}
-        levels = {"chance": 1 / len(data.classes), "detectable": _detectable(row)}
-        yield case | {"group": group} | numbers | levels
+        case = {"section": section, "attribute": column, "prompts": data.name, "metric": "accuracy"}
+        level = {"group": group, "n": int(row["images"]), "items": len(data.classes)}
+        number = _number(row["before"], row.rename({"after": "value"}))
+        yield case | level | {"chance": 1 / len(data.classes)} | number

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ccs import paper
-from ccs.analysis.crossing import format_left_out
-from ccs.analysis.inputs import (
-    NO_CHANGE,
-    Names,
-    change_columns,
-    embed_ablations,
-    load_model,
-    open_people,
-    read_names,
-    require_readable,
-)
+from ccs.analysis import galleries, inputs
 from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
@@ -31,11 +18,9 @@ from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
 from ccs.metrics import bias as rankings
 from ccs.metrics import group_gaps, skew
-from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult, compare_bias, repeated
-from ccs.metrics.ranking import Ranking, alike, first_alike
+from ccs.metrics.ranking import Ranking, alike
 from ccs.metrics.stats import Estimate
-from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -111,7 +96,7 @@ class BiasTable(Result):
 def bias(
     model: Model | str,
     gallery: BiasSet | str,
-    occupations: Names | None = None,
+    occupations: inputs.Names | None = None,
     *,
     attribute: str | None = None,
     ablate: HeadSet | str | None = None,
@@ -136,7 +121,7 @@ def bias(
         occupations: any texts, or one text with commas between them; by default those of the gallery, for
             your own images the paper's 104.
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
-            (`ccs.analysis.crossing`); people in crossed groups of fewer than 10 are left out.
+            (`ccs.analysis.galleries`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
             encoder. Means are those of this gallery's images, and so are edits
             (`L6.H1=erase:skin tone`) that `ccs.edit_heads` hasn't fitted on others.
@@ -166,10 +151,11 @@ def bias(
     require_seed(seed)
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
-    gallery, attribute, left_out = open_people(gallery, attribute, max_images)
-    skipped = require_readable(gallery, skip_unreadable)
-    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
-    people = set_question(gallery, occupations, template, top, prompts)
+    people, attribute, left_out = galleries.open_people(
+        gallery, attribute, max_images, skip_unreadable=skip_unreadable
+    )
+    model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
+    people = galleries.set_question(people, occupations, template, top, prompts)
     if as_published and not skew.has_order_fault(people.name, attribute):
         raise InputError(f"{people.name} by {attribute} has no such fault; FairFace by race has it.")
     in_images = model.at_means(ablation.of_encoder(IMAGE), people.images)
@@ -177,27 +163,30 @@ def bias(
         from ccs.model.editing import fit_edits  # imports PyTorch
 
         in_images, _ = fit_edits(model, in_images, people.images, people.groups)
-    in_texts = ablation.of_encoder(TEXT)
-    if in_texts:
+    if in_texts := ablation.of_encoder(TEXT):
         model.texts.encoder.require_heads(in_texts)
-    images = embed_ablations(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
-    texts = [embed_occupations(model, people)]
-    texts += [embed_occupations(model, people, in_texts)] if in_texts else []
+    images = inputs.embed_ablations(
+        model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()]
+    )
+    texts = [
+        galleries.embed_occupations(model, people, heads)
+        for heads in ([None, in_texts] if in_texts else [None])
+    ]
     table = measure_people(
         model, people, attribute, images, texts, ablate=ablation, as_published=as_published, seed=seed
     )
-    about = {**table.about, "skipped": len(skipped), "left_out": format_left_out(left_out)}
+    about = {**table.about, "skipped": len(people.skipped), "left_out": galleries.format_left_out(left_out)}
     if warning := warn_if_small("bias", min(table.groups.values())):
         about["warning"] = warning
-    return replace(table, about=about, skipped=skipped)
+    return replace(table, about=about, skipped=people.skipped)
 
 
 def measure_people(
     model: Model,
     people: BiasSet,
     attribute: str,
-    images: Sequence[NDArray[np.floating]] | NDArray[np.floating],
-    texts: Sequence[NDArray[np.floating]],
+    images: inputs.Embeddings,
+    texts: inputs.Embeddings,
     *,
     ablate: HeadSet,
     seed: int = 0,
@@ -218,22 +207,21 @@ def measure_people(
     Returns:
         BiasTable: as `bias` returns it.
     """
+    ranking, choice = galleries.rank_gallery(people, attribute, texts[0]), {"seed": seed}
     before, after = measure_gallery(
-        people, attribute, images, texts, logit_scale=model.logit_scale, seed=seed, **settings
+        people, attribute, images, texts, logit_scale=model.logit_scale, **choice, **settings
     )
-    ranking, in_texts = rank_gallery(people, attribute, texts[0]), ablate.of_encoder(TEXT) or None
-    preference_settings = {"seed": seed, **{name: settings[name] for name in settings if name == "draws"}}
-    preference = measure_preference(
-        model, list(images), ranking, texts, people.templates, ablate=in_texts, **preference_settings
-    )
-    choices = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
+    if "draws" in settings:
+        choice["draws"] = settings["draws"]
+    in_texts = ablate.of_encoder(TEXT) or None
+    choices = inputs.describe_model(model) | {
         "gallery": people.name,
         "source": people.source,
         "attribute": attribute,
         "template": " | ".join(people.templates),
-        "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", in_prompts(people)[0]),
+        "prompt": people.templates[min(1, len(people.templates) - 1)].replace(
+            "{}", galleries.in_prompts(people)[0]
+        ),
         "images": before.n,
         "skipped": 0,
         "left_out": "",
@@ -250,7 +238,9 @@ def measure_people(
         alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
         rows=pd.DataFrame(_rows(before, after, ranking)),
         shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
-        preference=preference,
+        preference=measure_preference(
+            model, images, ranking, texts, people.templates, ablate=in_texts, **choice
+        ),
         within_sets=rankings.chance_within_units(
             images[-1], replace(ranking, prompts=texts[-1][ranking.first_positions]), seed=seed
         ),
@@ -258,11 +248,7 @@ def measure_people(
 
 
 def measure_gallery(
-    gallery: BiasSet,
-    attribute: str,
-    images: Sequence[NDArray[np.floating]] | NDArray[np.floating],
-    texts: Sequence[NDArray[np.floating]],
-    **settings: Any,
+    gallery: BiasSet, attribute: str, images: inputs.Embeddings, texts: inputs.Embeddings, **settings: Any
 ) -> tuple[BiasResult, BiasResult]:
     """Measure the gallery's rankings before and after ablation, on the same resampled images.
 
@@ -276,106 +262,15 @@ def measure_gallery(
     Returns:
         tuple: the results before and after, with one row per occupation; the same object without ablation.
     """
-    ranking, settings = rank_gallery(gallery, attribute, texts[0]), {"metrics": METRICS} | settings
+    ranking, settings = galleries.rank_gallery(gallery, attribute, texts[0]), {"metrics": METRICS} | settings
     if texts[-1] is texts[0]:
         results = rankings.measure_ablations(images, ranking, **settings)
     else:
-        questions = ranking, replace(ranking, prompts=texts[-1][ranking.first_positions])
-        ends = zip((images[0], images[-1]), questions, strict=True)
+        changed = replace(ranking, prompts=texts[-1][ranking.first_positions])
+        ends = (images[0], ranking), (images[-1], changed)
         results = [rankings.measure(*end, **settings) for end in ends]
     repeats = [repeated(result, ranking.rows) for result in results]
     return repeats[0], repeats[-1]
-
-
-def set_question(
-    gallery: BiasSet,
-    occupations: Names | None = None,
-    template: str | None = None,
-    top: int | None = None,
-    prompts: str | None = None,
-) -> BiasSet:
-    """Return the gallery with these occupations, this template, and this K, or its own.
-
-    Args:
-        gallery: people with groups.
-        occupations: as in `bias`; repeated names count once.
-        template: with `{}` for the occupation.
-        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. Near their number
-            every ranking has the same top, and MaxSkew says nothing.
-        prompts: a named prompt set, in place of occupations and template.
-
-    Raises:
-        InputError: For a K below 1 or above half of these images, a template without one `{}`, and names that
-            are no texts or empty.
-    """
-    if prompts is not None:
-        if occupations is not None or template is not None:
-            raise InputError("A prompt set has its own names and template; give either it or those.")
-        prompt_set = load_prompts(prompts)
-        gallery = replace(gallery, occupations=prompt_set.names, templates=prompt_set.templates)
-    if template is not None:
-        if not isinstance(template, str) or template.count("{}") != 1:
-            raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
-        gallery = replace(gallery, templates=(template,))
-    if occupations is not None:
-        gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))
-    ranked = fewest_ranked(gallery)
-    largest = max(1, ranked // 2)
-    k = {name: gallery.k.get(name, max(1, ranked // 10)) if top is None else top for name in gallery.groups}
-    for number in k.values():
-        if isinstance(number, bool) or int(number) != number or not 1 <= number <= largest:
-            needs = f"a ranking of {ranked} images needs a K of 1 to {largest}, at most half of them"
-            raise InputError(f"K is {number}, but {needs}.")
-    return replace(gallery, k={name: int(number) for name, number in k.items()})
-
-
-def in_prompts(gallery: BiasSet) -> tuple[str, ...]:
-    """Return the occupations as the gallery's prompts hold them, with an article if one belongs there."""
-    return paper.in_prompts(gallery.occupations, gallery.templates)
-
-
-def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = None) -> NDArray[np.float32]:
-    """Return unit text embeddings [occupations, d], means over the templates.
-
-    Args:
-        model: embeds the prompts.
-        gallery: with occupations and templates.
-        ablate: heads of the text encoder to ablate.
-    """
-    return class_weights(model, in_prompts(gallery), gallery.templates, ablate)
-
-
-def fewest_ranked(gallery: BiasSet) -> int:
-    """Return the smallest number of images that an occupation of the gallery ranks, if it has any."""
-    sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools.tolist())
-    return min((sizes[name] for name in gallery.occupations if sizes[name]), default=len(gallery.images))
-
-
-def rank_gallery(
-    gallery: BiasSet, attribute: str, texts: NDArray[np.floating], *, one_pool: bool = False
-) -> Ranking:
-    """Return the ranking task of a gallery by an attribute.
-
-    Occupations that the model encodes identically and that rank the same images count once.
-
-    Args:
-        gallery: with occupations and K.
-        attribute: one of its columns of groups.
-        texts: unit embeddings [occupations, d].
-        one_pool: rank all images for each occupation, even if each has images of its own.
-    """
-    pools = None if one_pool else gallery.own_pools(gallery.occupations)
-    first = np.arange(len(texts)) if pools is not None else first_alike(texts)
-    distinct, rows = np.unique(first, return_inverse=True)
-    return Ranking(
-        prompts=texts[distinct],
-        groups=gallery.groups[attribute],
-        k=gallery.k[attribute],
-        pools=pools,
-        units=gallery.units,
-        names=tuple(gallery.occupations[place] for place in distinct),
-        rows=rows,
-    )
 
 
 def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
@@ -385,12 +280,10 @@ def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[
     for place, occupation in [(None, MEAN), *places]:
         for metric in after.metrics:
             group, share = ("", np.nan) if place is None else after.preferred_group(metric, place)
-            figure = after.figure(metric, place)
-            effect = NO_CHANGE if after is before else compare_bias(after, before, metric, place)
+            figure, old = after.figure(metric, place), before.figure(metric, place).value
+            effect = inputs.NO_CHANGE if after is before else compare_bias(after, before, metric, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}
-            row |= {"before": before.figure(metric, place).value, "after": figure.value}
-            row |= {"low": figure.low, "high": figure.high, **change_columns(effect)}
-            row |= {"chance": figure.chance.value, "chance_low": figure.chance.low}
-            row |= {"chance_high": figure.chance.high, "ceiling": figure.ceiling}
-            rows.append(row)
+            row |= inputs.value_columns(old, figure, effect) | {"chance": figure.chance.value}
+            row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
+            rows.append(row | {"ceiling": figure.ceiling})
     return rows

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.analysis.evidence import Evidence, Method, Scores, by_head
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 
@@ -269,45 +269,24 @@ def learned_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor] = betwe
     """
     name = f"{LEARNED_MASK} of {lowered.__name__}"
     if name not in evidence.memory:
-        evidence.memory[name] = _train_mask(evidence, lowered)
+        evidence.memory[name] = _train_gates(evidence, lowered)
     return evidence.memory[name]
 
 
-def _train_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor]) -> Scores:
-    rng = np.random.default_rng([evidence.seed, 7])
+def _train_gates(evidence: Evidence, lowered: Callable[[Tensor], Tensor]) -> Scores:
+    """Return how far each head's gate has closed, 0 to 1, when gates have been trained to lower a square."""
+    rng, heads = np.random.default_rng([evidence.seed, 7]), evidence.model.heads
     everyone = np.arange(len(evidence.people))
     rows = np.concatenate([rng.permutation(everyone) for _ in range(STEPS)])
-    size = min(BATCH, len(everyone))
-
-    def square(gates: Tensor, step: int | None) -> Tensor:
-        """Compute the square to lower, of one step's batch or of everyone.
-
-        Args:
-            gates: one gate per scored head [heads], 0 to 1.
-            step: number of the training step; None for everyone.
-        """
-        if step is not None:
-            evidence.tell(f"{LEARNED_MASK}: step {step + 1} of {STEPS}")
-        batch = everyone if step is None else np.sort(rows[step * size : (step + 1) * size])
-        return lowered(_group_means(evidence, batch, gates))
-
-    return train_gates(evidence.model.heads, square)
-
-
-def train_gates(heads: HeadSet, square: Callable[[Tensor, int | None], Tensor]) -> dict[Head, float]:
-    """Return how far each head's gate has closed, 0 to 1, when gates have been trained to lower a square.
-
-    Args:
-        heads: those with a gate.
-        square: computes it in a step of the training, or of everything (None), from the gates [heads].
-    """
     parameters = torch.full((len(heads),), OPEN, requires_grad=True)
-    optimizer = torch.optim.Adam([parameters], RATE)
+    optimizer, size = torch.optim.Adam([parameters], RATE), min(BATCH, len(everyone))
     with torch.no_grad():
-        start = float(square(torch.ones(len(heads)), None))
+        start = float(lowered(_group_means(evidence, everyone, torch.ones(len(heads)))))
     for step in range(STEPS):
-        gates = torch.sigmoid(parameters)
-        loss = square(gates, step) / max(start, 1e-12) + SPARSITY * (1 - gates).mean()
+        evidence.tell(f"{LEARNED_MASK}: step {step + 1} of {STEPS}")
+        gates, batch = torch.sigmoid(parameters), np.sort(rows[step * size : (step + 1) * size])
+        square = lowered(_group_means(evidence, batch, gates))
+        loss = square / max(start, 1e-12) + SPARSITY * (1 - gates).mean()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()

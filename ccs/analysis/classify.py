@@ -11,13 +11,12 @@ import pandas as pd
 from PIL import Image
 
 from ccs.analysis.accuracy import identical_names
-from ccs.analysis.inputs import Names, embed_ablations, load_model, read_names
+from ccs.analysis.inputs import Names, describe_model, embed_classes, load_model, read_names
 from ccs.analysis.result import Chart, Result
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
-from ccs.metrics.accuracy import class_weights
+from ccs.heads import HeadSet, Intervention
 from ccs.metrics.ranking import alike
 
 if TYPE_CHECKING:
@@ -113,10 +112,7 @@ def classify(
     if not len(pictures):
         raise InputError("There are no images to classify.")
     model, ablation = load_model(model, device), Intervention.from_heads(ablate)
-    in_images = model.at_means(ablation.of_encoder(IMAGE), pictures)
-    in_texts = ablation.of_encoder(TEXT)
-    embedded = embed_ablations(model, pictures, [HeadSet(), in_images])
-    texts = [class_weights(model, names, templates, heads) for heads in (None, in_texts)]
+    embedded, texts = embed_classes(model, pictures, names, templates, ablation)
     return label_images(model, names, templates, embedded, texts, ablation)
 
 
@@ -124,7 +120,7 @@ def label_images(
     model: Model,
     classes: Sequence[str],
     templates: Sequence[str],
-    embedded: Sequence[np.ndarray],
+    embedded: Sequence[np.ndarray] | np.ndarray,
     texts: Sequence[np.ndarray],
     ablate: HeadSet,
 ) -> ClassTable:
@@ -153,12 +149,6 @@ def label_images(
             "difference": (after - before).ravel(),
         }
     )
-    choices = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
-        "classes": len(classes),
-        "template": " | ".join(templates),
-        "ablate": str(ablate),
-    }
-    same = tuple(alike(classes, texts[0]))
-    return ClassTable(about=choices, rows=rows, alike=same, doubt=identical_names(same, "class"))
+    question = {"classes": len(classes), "template": " | ".join(templates), "ablate": str(ablate)}
+    same, about = tuple(alike(classes, texts[0])), describe_model(model) | question
+    return ClassTable(about=about, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -20,9 +20,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
 from ccs.analysis.evidence import read_heads
-from ccs.analysis.inputs import load_model, open_people
+from ccs.analysis.galleries import embed_occupations, open_people, rank_gallery, set_question
+from ccs.analysis.inputs import load_model
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ImageSet
 from ccs.data.open import open_images

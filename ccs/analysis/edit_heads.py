@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names, require_readable
+from ccs.analysis.galleries import open_people
+from ccs.analysis.inputs import Names, describe_model, load_model, open_classes, read_names
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import ERASE, Heads, Intervention, changes
@@ -115,8 +116,7 @@ def edit_heads(
     if not 0 <= strength <= 1:
         raise InputError(f"The strength is a number from 0 (erase) to 1 (preserve), not {strength}.")
     model = load_model(model, device)
-    people, attribute, _ = open_people(gallery, attribute, max_images)
-    require_readable(people, skip_unreadable)
+    people, attribute, _ = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
     preserved, name = _open_preserved(model, preserve, strength, max_images)
     chosen = model.heads if heads is None else Intervention.from_heads(heads)
     if not chosen or not all(change.ablates for _, change in changes(chosen)):
@@ -130,9 +130,7 @@ def edit_heads(
         people.groups,
         preserved,
     )
-    about = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
+    about = describe_model(model) | {
         "gallery": people.name,
         "attribute": attribute,
         "people": len(people.images),

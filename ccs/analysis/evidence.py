@@ -10,21 +10,16 @@ the more likely the head carries the bias.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.analysis.bias import set_question
-from ccs.analysis.crossing import format_left_out, name_person
-from ccs.analysis.fresh import draw_people, on_people
-from ccs.analysis.inputs import Names, load_model, open_classes, open_people, require_readable
-from ccs.analysis.task import Sets, Task, halves, make_task
-from ccs.data import BiasSet, ClassificationSet, ImageSet
-from ccs.data.open import open_images
-from ccs.errors import require_seed
+from ccs.analysis.galleries import name_person
+from ccs.analysis.task import Task
+from ccs.data import ImageSet
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
 from ccs.texts.labels import score_by_tags
@@ -76,6 +71,7 @@ class Evidence:
         tell: called with a line at each step of a long method; what it raises ends the method.
         attribute: the column of groups of the people.
         memory: scores that several methods share, by method.
+        score_gaps: group score gaps that were measured, by ablated heads.
     """
 
     model: Model
@@ -86,6 +82,7 @@ class Evidence:
     tell: Tell = say_nothing
     attribute: str = "groups"
     memory: dict[str, Scores] = field(default_factory=dict, init=False)
+    score_gaps: dict[HeadSet, float] = field(default_factory=dict, init=False)
 
     @cached_property
     def reading(self) -> Reading:
@@ -95,8 +92,7 @@ class Evidence:
     @property
     def people(self) -> Trunk:
         """The people's activations below the first scored head."""
-        people: Trunk = self.task.people
-        return people
+        return cast("Trunk", self.task.people)
 
     @property
     def prompts(self) -> NDArray[np.float32]:
@@ -124,17 +120,13 @@ class Evidence:
         """Unit embeddings of the people with each head ablated alone [heads, n, d]."""
         return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
 
-    @cached_property
-    def _score_gaps(self) -> dict[HeadSet, float]:
-        return {}
-
     def score_gap_without(self, heads: HeadSet) -> float:
         """Return the rankings' group score gap with these heads ablated."""
-        if heads not in self._score_gaps:
+        if heads not in self.score_gaps:
             alone = list(self.model.heads).index(next(iter(heads))) if len(heads) == 1 else None
             embedded = self.model.embed_images(self.people, heads) if alone is None else self.singles[alone]
-            self._score_gaps[heads] = self.task.score_gap(embedded)
-        return self._score_gaps[heads]
+            self.score_gaps[heads] = self.task.score_gap(embedded)
+        return self.score_gaps[heads]
 
     @cached_property
     def toward(self) -> NDArray[np.float32]:
@@ -148,176 +140,6 @@ class Evidence:
 
 
 Method = Callable[[Evidence], Scores]
-
-
-class Subject:
-    """A model with its sets, whose embeddings below the first scored head all splits share.
-
-    Args:
-        model: from `ccs.load`.
-        sets: people and control images.
-        trunks: activations of both below the first scored head, if they are known.
-    """
-
-    def __init__(self, model: Model, sets: Sets, trunks: tuple[Trunk, Trunk] | None = None) -> None:
-        self.model, self.sets, self._trunks = model, sets, trunks
-        self._tasks: dict[str, Task] = {}
-        self._fresh: dict[tuple[str, int], BiasSet | None] = {}
-
-    @cached_property
-    def trunks(self) -> tuple[Trunk, Trunk]:
-        """Activations of the people and of the control images below the first scored head."""
-        if self._trunks is not None:
-            return self._trunks
-        return self.model.trunk(self.sets.people.images), self.model.trunk(self.sets.controls.images)
-
-    @cached_property
-    def reading(self) -> Reading:
-        """The texts that TEXTSPAN reads in the model's heads, and their CCS by the tag-based judge."""
-        images = open_images(self.sets.images, self.sets.max_images)
-        return read_heads(self.model, images, self.sets.texts)
-
-    def whole(self, attribute: str) -> Task:
-        """Return the task for an attribute."""
-        if attribute not in self._tasks:
-            task = make_task(self.model, self.sets.people, self.sets.controls, attribute)
-            self._tasks[attribute] = replace(task, people=self.trunks[0], controls=self.trunks[1])
-        return self._tasks[attribute]
-
-    def split(self, attribute: str, seed: int = 0, tell: Tell = say_nothing) -> tuple[Evidence, Task]:
-        """Return the evidence that methods see for an attribute, and the half on which they are judged.
-
-        Args:
-            attribute: a column of groups of the people.
-            seed: of the split and of whatever a method draws.
-            tell: called with a line at each step of a long method.
-
-        Raises:
-            InputError: If there is too little to split (`ccs.analysis.task.halves`).
-        """
-        seen, unseen = halves(self.whole(attribute), seed)
-        unseen = self.renew(unseen, attribute, seed)
-        names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
-        evidence = Evidence(
-            model=self.model,
-            task=seen,
-            names=names,
-            read=lambda: self.reading,
-            seed=seed,
-            tell=tell,
-            attribute=attribute,
-        )
-        return evidence, unseen
-
-    def fresh(self, attribute: str, seed: int) -> BiasSet | None:
-        """Return fresh people on whom a result is held out, if the sets ask for them.
-
-        Args:
-            attribute: a column of groups.
-            seed: of the question.
-        """
-        if self.sets.held_out and (attribute, seed) not in self._fresh:
-            self._fresh[attribute, seed] = draw_people(self.sets.people, attribute, seed)
-        return self._fresh.get((attribute, seed))
-
-    def renew(self, unseen: Task, attribute: str, seed: int) -> Task:
-        """Return the half that methods don't see with fresh people, if the sets ask for them.
-
-        Args:
-            unseen: the half, with the people of the gallery.
-            attribute: a column of groups.
-            seed: of the split.
-        """
-        people = self.fresh(attribute, seed)
-        return unseen if people is None else on_people(unseen, people, attribute)
-
-    def describe_halves(self, attribute: str, seen: Task, unseen: Task, seed: int) -> dict[str, Any]:
-        """Return the `about` of a result: the model, the sets, and both halves' sizes.
-
-        Args:
-            attribute: a column of groups.
-            seen: the half on which something was fitted.
-            unseen: the half on which it was measured.
-            seed: of the split.
-        """
-        return {
-            "model": self.model.name,
-            "weights": self.model.weights_hash[:16],
-            "gallery": self.sets.people.name,
-            "attribute": attribute,
-            "groups": len(unseen.group_names),
-            "left_out": format_left_out(self.sets.left_out),
-            "preserve": self.sets.controls.name,
-            "k": self.sets.people.k[attribute],
-            "fitted_on": len(seen.people),
-            "fitted_prompts": len(seen.prompts),
-            "held_out": len(unseen.people),
-            "held_out_prompts": len(unseen.prompts),
-            "fresh": self.fresh(attribute, seed) is not None,
-            "seed": seed,
-            "skipped": self.sets.skipped,
-        }
-
-    def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the numbers of the people and of the prompts in the half that methods don't see.
-
-        Args:
-            attribute: a column of groups.
-            seed: of the split.
-        """
-        whole = self.whole(attribute)
-        numbers = replace(whole, people=np.arange(len(whole.groups)), prompts=np.eye(len(whole.prompts)))
-        half = halves(numbers, seed)[1]
-        return half.people, half.prompts.argmax(axis=1)
-
-
-def open_subject(
-    model: Model | str,
-    gallery: BiasSet | str,
-    occupations: Names | None,
-    preserve: ClassificationSet | str,
-    *,
-    attribute: str | None = None,
-    prompts: str | None = None,
-    classes: Names | None = None,
-    template: str | None = None,
-    top: int | None = None,
-    max_images: int | None = None,
-    skip_unreadable: bool = False,
-    seed: int = 0,
-    device: str = "cpu",
-) -> tuple[Subject, str]:
-    """Open the model and the sets of a question about both bias and accuracy.
-
-    Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people, as `ccs.open_gallery` takes them.
-        occupations: as in `ccs.bias`.
-        preserve: images with classes, as `ccs.open_dataset` takes them.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        prompts: a named prompt set in place of occupations and template.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        top: K.
-        max_images: the most images of each set opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: the question's, which is checked here.
-        device: for a model given by name.
-
-    Returns:
-        tuple: the subject, and the attribute in force.
-
-    Raises:
-        InputError: If an argument does not fit the others.
-    """
-    require_seed(seed)
-    people, attribute, left_out = open_people(gallery, attribute, max_images)
-    controls = open_classes(preserve, classes, max_images=max_images)
-    for dataset in (people, controls):
-        require_readable(dataset, skip_unreadable)
-    people = set_question(people, occupations, template, top, prompts)
-    sets = Sets(people=people, controls=controls, held_out=True, left_out=left_out)
-    return Subject(load_model(model, device), sets), attribute
 
 
 def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
@@ -375,7 +197,6 @@ _TEMPLATES = {
     "gender": ("a {}", "a photo of a {}"),
     "skin tone": ("a woman with {} skin", "a man with {} skin"),
 }
-_OTHERS = ("a {} person", "a photo of a {} person")
 _WORDS = {"male": "man", "female": "woman"}
 
 
@@ -387,12 +208,8 @@ def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str
         groups: such as "dark", or "woman, dark" for two columns.
     """
     if "," in attribute:
-        return {
-            group: tuple(f"{start} {name_person(group)}" for start in ("a", "a photo of a"))
-            for group in groups
-        }
-    templates = _TEMPLATES.get(attribute, _OTHERS)
-    words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
-    return {
-        group: tuple(template.replace("{}", word) for template in templates) for group, word in words.items()
-    }
+        words, templates = {group: name_person(group) for group in groups}, _TEMPLATES["gender"]
+    else:
+        words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
+        templates = _TEMPLATES.get(attribute, ("a {} person", "a photo of a {} person"))
+    return {group: tuple(text.replace("{}", word) for text in templates) for group, word in words.items()}

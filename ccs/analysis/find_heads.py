@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ccs.analysis.inputs import load_model
+from ccs.analysis.inputs import describe_model, load_model
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ImageSet
@@ -120,7 +120,7 @@ def find_heads(
     table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
     table["adjusted"] = benjamini_hochberg(table["p_value"])
     table["encodes"] = table["adjusted"] <= LEVEL
-    choices: dict[str, Any] = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
+    choices: dict[str, Any] = describe_model(model) | {"text": text}
     choices |= {"images": images.name, "pool": pool, "texts": len(texts)}
     choices |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
     if warning := warn_if_small("heads", len(images.images)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ccs.analysis.crossing import cross_groups
+from ccs.analysis.galleries import cross_groups
 from ccs.analysis.task import Task
 from ccs.data import BiasSet
 from ccs.data.open import open_gallery

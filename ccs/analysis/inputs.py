@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ccs.analysis.crossing import cross_groups
-from ccs.data import BiasSet, ClassificationSet, ImageSet, RetrievalSet
-from ccs.data.open import open_dataset, open_gallery
+from ccs.data import ClassificationSet, ImageSet, RetrievalSet
+from ccs.data.open import open_dataset
 from ccs.errors import InputError, require_texts
-from ccs.heads import HeadSet
-from ccs.metrics.stats import Effect
+from ccs.heads import IMAGE, TEXT, HeadSet
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.stats import Effect, Estimate
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -24,6 +25,7 @@ AT_ONCE = 256
 """Images that are embedded together."""
 NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
 Names = Iterable[str] | str
+Embeddings = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 
 
 def load_model(model: Model | str, device: str) -> Model:
@@ -66,6 +68,7 @@ def open_classes(
     classes: Names | None = None,
     template: str | None = None,
     max_images: int | None = None,
+    skip_unreadable: bool = True,
 ) -> ClassificationSet:
     """Return images with classes, opened if they are given by name.
 
@@ -74,6 +77,7 @@ def open_classes(
         classes: names of the classes in prompts, of a dataset opened here.
         template: the prompt, of a dataset opened here.
         max_images: the most images of a dataset opened here.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
 
     Raises:
         InputError: If the dataset has no classes.
@@ -84,36 +88,8 @@ def open_classes(
         opened = open_dataset(dataset, max_images=max_images, classes=names, template=template)
     if not isinstance(opened, ClassificationSet):
         raise InputError(f"{getattr(opened, 'name', opened)} is not a set of images with classes.")
+    require_readable(opened, skip_unreadable)
     return opened
-
-
-def open_people(
-    gallery: BiasSet | str, attribute: str | None = None, max_images: int | None = None
-) -> tuple[BiasSet, str, Mapping[str, int]]:
-    """Return people with groups, opened if they are given by name, and the attribute in force.
-
-    Args:
-        gallery: from `ccs.open_gallery`, or a name that it takes.
-        attribute: the column of groups, or several with commas between them, which are crossed; by default
-            gender, or else the first.
-        max_images: the most images of a gallery opened here.
-
-    Returns:
-        tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
-
-    Raises:
-        InputError: For an unknown attribute, or too few people in crossed groups.
-    """
-    if isinstance(gallery, str):
-        columns = [name.strip() for name in (attribute or "").split(",") if name.strip()]
-        gallery = open_gallery(gallery, attribute=columns, max_images=max_images)
-    attribute = attribute or gallery.main
-    if attribute in gallery.groups:
-        return gallery, attribute, {}
-    if "," in attribute:
-        crossed, left_out = cross_groups(gallery, attribute)
-        return crossed, attribute, left_out
-    raise InputError(f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}.")
 
 
 def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
@@ -153,11 +129,44 @@ def embed_ablations(model: Model, images: Sequence[Any], ablations: Sequence[Hea
     return np.concatenate(parts, axis=1)
 
 
-def change_columns(effect: Effect) -> dict[str, float]:
-    """Return the columns of a paired change: `difference`, its 95% interval, and `p_value`."""
+def embed_classes(
+    model: Model, images: Sequence[Any], names: Sequence[str], templates: Sequence[str], ablate: HeadSet
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return unit embeddings of images [2, n, d] and of classes [classes, d], before and after ablation.
+
+    Args:
+        model: embeds both.
+        images: n images, of which mean outputs are those.
+        names: of the classes.
+        templates: the prompts, whose embeddings are averaged.
+        ablate: heads of either encoder.
+    """
+    in_images = model.at_means(ablate.of_encoder(IMAGE), images)
+    heads = (None, ablate.of_encoder(TEXT))
+    texts = [class_weights(model, names, templates, in_texts) for in_texts in heads]
+    return embed_ablations(model, images, [HeadSet(), in_images]), texts
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return the first entries of a result's `about`."""
+    return {"model": model.name, "weights": model.weights_hash[:16]}
+
+
+def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, float]:
+    """Return the columns of a number before and after ablation, with its interval and the paired change.
+
+    Args:
+        before: without ablation.
+        after: with it.
+        change: the paired change.
+    """
     return {
-        "difference": effect.value,
-        "difference_low": effect.low,
-        "difference_high": effect.high,
-        "p_value": effect.p_value,
+        "before": before,
+        "after": after.value,
+        "low": after.low,
+        "high": after.high,
+        "difference": change.value,
+        "difference_low": change.low,
+        "difference_high": change.high,
+        "p_value": change.p_value,
     }

@@ -6,30 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis.evidence import Subject, Tell, open_subject, say_nothing
-from ccs.analysis.inputs import Names, read_names
-from ccs.analysis.mitigations import (
-    METHODS,
-    NOTHING,
-    Fitted,
-    Mitigation,
-    Units,
-    name_embeddings,
-    nothing,
-    round_factors,
-    why_not_in_weights,
-)
+from ccs.analysis import mitigations
+from ccs.analysis.evidence import Tell, say_nothing
+from ccs.analysis.inputs import Names, read_names, value_columns
+from ccs.analysis.mitigations import METHODS, NOTHING, Fitted, Mitigation, Units
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Result, TradeoffResult
-from ccs.analysis.search import conclude, metric_columns
-from ccs.analysis.task import Task
-from ccs.data import BiasSet, ClassificationSet
+from ccs.analysis.search import conclude
+from ccs.analysis.subject import Subject, SubjectChoices, open_subject
+from ccs.analysis.task import Task, halves
+from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy, bias, bias_result
@@ -83,19 +75,11 @@ def mitigate(
     gallery: BiasSet | str = "world/faces",
     occupations: Names | None = None,
     *,
-    attribute: str | None = None,
     methods: Names | None = None,
-    preserve: ClassificationSet | str = "world/subjects",
     max_loss: float = 0.02,
-    classes: Names | None = None,
-    template: str | None = None,
-    prompts: str | None = None,
-    top: int | None = None,
-    max_images: int | None = None,
-    skip_unreadable: bool = False,
     seed: int = 0,
-    device: str = "cpu",
     tell: Tell = say_nothing,
+    **choices: Unpack[SubjectChoices],
 ) -> MitigationTable:
     """Fit ways to lower a bias on half of the people and prompts, and measure each on the other half.
 
@@ -103,20 +87,13 @@ def mitigate(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         methods: of "ablation", "scaling", "edit", "edit of all heads", "projection", and "LEACE"; by default
             all.
-        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
         max_loss: the accuracy (share of 1) that the best method may lose.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; each half has half of it.
-        max_images: the most images of each set opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
-        device: for a model given by name.
         tell: called with a line for each step.
+        **choices: those of `ccs.analysis.subject.SubjectChoices`: `attribute`, `template`, `prompts`, `top`,
+            `preserve`, `classes`, `max_images`, `skip_unreadable`, and `device`.
 
     Returns:
         MitigationTable: each method's numbers, and the best one.
@@ -129,21 +106,7 @@ def mitigate(
     names = tuple(METHODS) if methods is None else read_names(methods, "method")
     if unknown := next((name for name in names if name not in METHODS), None):
         raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
-    subject, attribute = open_subject(
-        model,
-        gallery,
-        occupations,
-        preserve,
-        attribute=attribute,
-        prompts=prompts,
-        classes=classes,
-        template=template,
-        top=top,
-        max_images=max_images,
-        skip_unreadable=skip_unreadable,
-        seed=seed,
-        device=device,
-    )
+    subject, attribute = open_subject(model, gallery, occupations, seed, **choices)
     return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
 
 
@@ -167,7 +130,7 @@ def mitigate_subject(
     """
     half = Half(subject, attribute, seed, tell)
     options = fit_methods(half, methods, seed)
-    choices = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
+    about = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
     rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
@@ -177,7 +140,7 @@ def mitigate_subject(
         rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
     best = choose(options, max_loss)
     return MitigationTable(
-        about=choices,
+        about=about,
         rows=pd.DataFrame(rows),
         parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,
@@ -218,11 +181,6 @@ class Option:
     reason: str
     parts: PartChanges | None = None
 
-    def beats(self, other: Option) -> bool:
-        """Return whether it is no worse in MaxSkew and accuracy, and better in one of them."""
-        ours, theirs = ((option.max_skew.value, -option.accuracy.value) for option in (self, other))
-        return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
-
 
 class Half:
     """The half of an attribute's people, prompts, and control images that methods don't see.
@@ -240,13 +198,16 @@ class Half:
         self.images = {"people": self.task.people, "controls": self.task.controls}
         fresh = subject.fresh(attribute, seed)
         groups = (fresh or subject.sets.people).groups
-        rows = slice(None) if fresh else subject.unseen(attribute, seed)[0]
+        rows: Any = slice(None)
+        if not fresh:  # of the numbers of the people, those in this half
+            whole = subject.whole(attribute)
+            rows = halves(replace(whole, people=np.arange(len(whole.groups))), seed)[1].people
         self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}
 
     @cached_property
     def group_texts(self) -> NDArray[np.float32]:
         """A text embedding for each group [groups, d]."""
-        return name_embeddings(self.evidence).astype(np.float32)
+        return mitigations.name_embeddings(self.evidence).astype(np.float32)
 
     @cached_property
     def chance(self) -> float:
@@ -318,10 +279,10 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
         methods: name -> function from evidence to what it fitted.
         seed: of resampling.
     """
-    fitted: dict[str, Fitted] = {NOTHING: nothing(half.evidence)}
+    fitted: dict[str, Fitted] = {NOTHING: mitigations.nothing(half.evidence)}
     for name, method in methods.items():
         half.tell(f"fitting {name} on {len(half.evidence.people):,} people")
-        fitted[name] = round_factors(method(half.evidence))
+        fitted[name] = mitigations.round_factors(method(half.evidence))
     half.tell(f"measuring on the other {len(half.task.people):,} people")
     embedded = half.embed_options(list(fitted.values()))
     tasks = [half.mapped_task(fit) for fit in fitted.values()]
@@ -345,7 +306,7 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
                 **half.side_effects(fit, units),
                 worst_group=accuracy.worst_group(accuracies[-1], task.control_groups),
                 people=units["people"],
-                reason=why_not_in_weights(half.model, fit),
+                reason=mitigations.why_not_in_weights(half.model, fit),
                 parts=changes,
             )
         )
@@ -360,18 +321,13 @@ def _rows(before: Option, after: Option) -> list[dict[str, Any]]:
         "moved": (0.0, after.moved),
     }
     return [
-        metric_columns("MaxSkew", before.max_skew, after.max_skew, after.max_skew_change),
-        metric_columns("accuracy", before.accuracy, after.accuracy, after.accuracy_change),
+        {"metric": "MaxSkew"} | value_columns(before.max_skew.value, after.max_skew, after.max_skew_change),
+        {"metric": "accuracy"} | value_columns(before.accuracy.value, after.accuracy, after.accuracy_change),
         *(
             {"metric": name, "before": first, "after": second, "difference": second - first}
             for name, (first, second) in plain.items()
         ),
     ]
-
-
-def unbeaten(options: Sequence[Option]) -> set[str]:
-    """Return the names of the options that none of the others beats in both MaxSkew and accuracy."""
-    return {option.name for option in options if not any(other.beats(option) for other in options)}
 
 
 def choose(options: Sequence[Option], max_loss: float) -> Option | None:

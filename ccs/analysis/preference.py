@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ccs.analysis.inputs import Embeddings
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import preference, stats
@@ -52,34 +53,32 @@ class Preference:
         `after`), `chance_low`, `chance_high`. Shares are of the total; parts are squared logits, summed over
         groups; directions are logits; neutral prompts have their MaxSkew, with the `group` they put first.
         """
-        rows: list[dict[str, Any]] = []
+        rows, nan = list[tuple[Any, ...]](), float("nan")
         if self.before and self.after:
             before, after = self.before, self.after
-            share = {"quantity": "general share", "before": before.share.value, **_ends(after.share)}
-            rows.append(share | {"chance_low": after.chance.low, "chance_high": after.chance.high})
-            rows.extend(
-                {"quantity": part, "before": getattr(before, part).value, **_ends(getattr(after, part))}
-                for part in PARTS
-            )
-            for group, old, new in zip(after.groups, before.direction, after.direction, strict=True):
-                rows.append({"quantity": "direction", "name": group, "before": old.value, **_ends(new)})
-        for prompt in self.neutral:
-            chance = {"chance_low": prompt.chance.low, "chance_high": prompt.chance.high}
-            row = {"quantity": "MaxSkew", "name": prompt.prompt, "after": prompt.max_skew, **chance}
-            rows.append(row | {"group": prompt.group})
+            directions = zip(after.groups, before.direction, after.direction, strict=True)
+            measured = [("general share", "", before.share, after.share)]
+            measured += [(part, "", getattr(before, part), getattr(after, part)) for part in PARTS]
+            measured += [("direction", *of_group) for of_group in directions]
+            for quantity, name, old, new in measured:
+                chance = after.chance if quantity == "general share" else stats.UNKNOWN
+                rows.append((quantity, name, "", old.value, *_ends(new), *_ends(chance)[1:]))
+        for first in self.neutral:
+            ends = (first.max_skew, nan, nan, first.chance.low, first.chance.high)
+            rows.append(("MaxSkew", first.prompt, first.group, nan, *ends))
         columns = ["quantity", "name", "group", "before", "after", "low", "high", "chance_low", "chance_high"]
-        return pd.DataFrame(rows, columns=columns).fillna({"name": "", "group": ""})
+        return pd.DataFrame(rows, columns=columns)
 
 
-def _ends(estimate: stats.Estimate) -> dict[str, float]:
-    return {"after": estimate.value, "low": estimate.low, "high": estimate.high}
+def _ends(estimate: stats.Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
 
 
 def measure_preference(
     model: Model,
-    images: Sequence[NDArray[np.floating]],
+    images: Embeddings,
     ranking: Ranking,
-    texts: Sequence[NDArray[np.floating]],
+    texts: Embeddings,
     templates: Sequence[str],
     *,
     ablate: HeadSet | None = None,
@@ -98,27 +97,27 @@ def measure_preference(
         seed: random seed.
         draws: number of bootstrap draws.
     """
-    distinct = np.unique(first_alike(texts[0]))
-    splits: list[Split] = []
-    reason = ""
+    distinct, images, reason = np.unique(first_alike(texts[0])), list(images), ""
+
+    def split(embeddings: NDArray[np.floating], prompts: NDArray[np.floating]) -> Split:
+        scores = model.logit_scale * cosines(prompts[distinct], embeddings)
+        return preference.split(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
+
+    before, after = None, None
     try:
-        for embeddings, prompts in ((images[0], texts[0]), (images[-1], texts[-1])):
-            if splits and images[-1] is images[0] and texts[-1] is texts[0]:
-                break
-            scores = model.logit_scale * cosines(prompts[distinct], embeddings)
-            settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
-            splits.append(preference.split(scores, ranking.groups, **settings))
+        before = after = split(images[0], texts[0])
+        if images[-1] is not images[0] or texts[-1] is not texts[0]:
+            after = split(images[-1], texts[-1])
     except InputError as error:
         reason = str(error)
     neutral = cosines(embed_neutral(model, NEUTRAL, templates, ablate), images[-1])
     firsts = preference.first_groups(NEUTRAL, neutral, ranking.groups, ranking.k, seed=seed)
-    before, after = (splits[0], splits[-1]) if splits else (None, None)
     return Preference(before=before, after=after, neutral=firsts, reason=reason)
 
 
 def measure_part_changes(
     before: NDArray[np.floating],
-    after: Sequence[NDArray[np.floating]] | NDArray[np.floating],
+    after: Embeddings,
     ranking: Ranking,
     *,
     prompts: Sequence[NDArray[np.floating]] | None = None,
@@ -176,8 +175,10 @@ def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -
     for case, parts in changes:
         if parts is not None:
             row = dict(case)
-            for name, change in (("general", parts.general), ("specific", parts.specific)):
-                row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
-                row[f"{name}_p"] = change.p_value
+            for name in PARTS[1:]:
+                ends = ("", "_low", "_high", "_p")
+                row |= {
+                    name + end: x for end, x in zip(ends, vars(getattr(parts, name)).values(), strict=True)
+                }
             rows.append(row | {"moves": parts.moves})
     return pd.DataFrame(rows)

@@ -20,18 +20,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.evidence import Tell, open_subject, say_nothing
-from ccs.analysis.inputs import Names, change_columns
+from ccs.analysis.evidence import Tell, say_nothing
+from ccs.analysis.inputs import Names, value_columns
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import TradeoffResult
-from ccs.analysis.task import Task, halves, make_task
-from ccs.data import BiasSet, ClassificationSet
+from ccs.analysis.subject import SubjectChoices, open_subject
+from ccs.analysis.task import Task
+from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
@@ -155,18 +156,10 @@ def search(
     gallery: BiasSet | str = "world/faces",
     occupations: Names | None = None,
     *,
-    preserve: ClassificationSet | str = "world/subjects",
-    attribute: str | None = None,
-    classes: Names | None = None,
-    template: str | None = None,
-    prompts: str | None = None,
-    top: int | None = None,
     limits: Limits | None = None,
-    max_images: int | None = None,
-    skip_unreadable: bool = False,
     seed: int = 0,
-    device: str = "cpu",
     tell: Tell = say_nothing,
+    **choices: Unpack[SubjectChoices],
 ) -> SearchTable:
     """Find the smallest set of heads whose ablation lowers MaxSkew at a bounded loss of accuracy.
 
@@ -174,18 +167,11 @@ def search(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
-        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; the search sees half of it.
         limits: of the search.
-        max_images: the most images of each set opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
-        device: for a model given by name.
         tell: called with a line for each step.
+        **choices: those of `ccs.analysis.subject.SubjectChoices`: `attribute`, `template`, `prompts`, `top`,
+            `preserve`, `classes`, `max_images`, `skip_unreadable`, and `device`.
 
     Returns:
         SearchTable: the heads, and each ablation set's numbers on the half that the search did not see.
@@ -193,35 +179,19 @@ def search(
     Raises:
         InputError: If an argument does not fit, or there are too few images or prompts to split.
     """
-    subject, attribute = open_subject(
-        model,
-        gallery,
-        occupations,
-        preserve,
-        attribute=attribute,
-        prompts=prompts,
-        classes=classes,
-        template=template,
-        top=top,
-        max_images=max_images,
-        skip_unreadable=skip_unreadable,
-        seed=seed,
-        device=device,
-    )
-    limits, sets = limits or Limits(), subject.sets
-    task = make_task(subject.model, sets.people, sets.controls, attribute)
-    seen, unseen = halves(task, seed)
-    unseen = subject.renew(unseen, attribute, seed)
-    outcome = search_halves(subject.model, seen, unseen, limits, seed=seed, tell=tell)
+    subject, attribute = open_subject(model, gallery, occupations, seed, **choices)
+    limits, people = limits or Limits(), subject.sets.people
+    evidence, unseen = subject.split(attribute, seed)
+    outcome = search_halves(subject.model, evidence.task, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    choices = subject.describe_halves(attribute, seen, unseen, seed) | {
-        "occupations": sets.people.occupations,
-        "templates": sets.people.templates,
+    about = subject.describe_halves(attribute, evidence.task, unseen, seed) | {
+        "occupations": people.occupations,
+        "templates": people.templates,
         "max_loss": limits.max_loss,
         "max_heads": limits.max_heads,
     }
     return SearchTable(
-        about=choices,
+        about=about,
         rows=held_out_rows(outcome.held_out),
         heads=outcome.heads,
         parts=held_out_parts(outcome.held_out),
@@ -249,9 +219,10 @@ def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
     rows, first = [], sets[0]
     for held in sets:
         case = {"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}
-        skew = metric_columns("MaxSkew", first.max_skew, held.max_skew, held.max_skew_change)
-        accuracy = metric_columns("accuracy", first.accuracy, held.accuracy, held.accuracy_change)
-        rows += [case | skew | {"chance": held.chance.value}, case | accuracy | {"chance": np.nan}]
+        skew = value_columns(first.max_skew.value, held.max_skew, held.max_skew_change)
+        accuracy = value_columns(first.accuracy.value, held.accuracy, held.accuracy_change)
+        rows.append(case | {"metric": "MaxSkew"} | skew | {"chance": held.chance.value})
+        rows.append(case | {"metric": "accuracy"} | accuracy | {"chance": np.nan})
     return pd.DataFrame(rows).astype({"seed": "Int64"})
 
 
@@ -262,19 +233,6 @@ def held_out_parts(sets: Sequence[HeldOut]) -> pd.DataFrame:
         for held in sets
         if held.heads
     )
-
-
-def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effect) -> dict[str, Any]:
-    """Return the columns of one metric before and after ablation, with the paired change.
-
-    Args:
-        metric: its name.
-        before: without ablation.
-        after: with it.
-        change: the paired change.
-    """
-    values = {"metric": metric, "before": before.value, "after": after.value}
-    return values | {"low": after.low, "high": after.high} | change_columns(change)
 
 
 def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[MeasuredSet]:
@@ -360,8 +318,7 @@ def search_greedily(
     while len(path) <= limits.max_heads:
         last = path[-1]
         larger = [HeadSet([*last.heads, head]) for head in candidates if head not in last.heads]
-        allowed = _within_loss(measure_sets(model, task, larger), start, limits)
-        best = min(allowed, key=lambda step: step.score_gap, default=None)
+        best = _best_within_loss(model, task, larger, start, limits)
         if best is None or best.score_gap > last.score_gap - limits.min_reduction * start.score_gap:
             break
         path.append(best)
@@ -369,8 +326,13 @@ def search_greedily(
     return path
 
 
-def _within_loss(measured: Sequence[MeasuredSet], start: MeasuredSet, limits: Limits) -> list[MeasuredSet]:
-    return [step for step in measured if step.accuracy >= start.accuracy - limits.max_loss]
+def _best_within_loss(
+    model: Model, task: Task, sets: Sequence[HeadSet], start: MeasuredSet, limits: Limits
+) -> MeasuredSet | None:
+    """Return the set with the smallest gap of those that lose no more accuracy than allowed, if any."""
+    measured = measure_sets(model, task, sets)
+    allowed = [step for step in measured if step.accuracy >= start.accuracy - limits.max_loss]
+    return min(allowed, key=lambda step: step.score_gap, default=None)
 
 
 def _drop_needless(
@@ -380,8 +342,7 @@ def _drop_needless(
     start, smallest = path[0], path[-1]
     while len(smallest.heads) > 1:
         smaller = [HeadSet(smallest.heads - {head}) for head in smallest.heads]
-        allowed = _within_loss(measure_sets(model, task, smaller), start, limits)
-        best = min(allowed, key=lambda step: step.score_gap, default=None)
+        best = _best_within_loss(model, task, smaller, start, limits)
         if best is None or best.score_gap > smallest.score_gap + limits.min_reduction * start.score_gap:
             break
         smallest = best

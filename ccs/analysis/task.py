@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.analysis.bias import embed_occupations, rank_gallery
-from ccs.analysis.inputs import require_readable
+from ccs.analysis.galleries import embed_occupations, rank_gallery
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError
@@ -71,9 +70,7 @@ class Sets:
     def skipped(self) -> tuple[str, ...]:
         """Images that cannot be read, as "set: file and reason"."""
         return tuple(
-            f"{dataset.name}: {name}"
-            for dataset in (self.people, self.controls)
-            for name in require_readable(dataset, skip_unreadable=True)
+            f"{dataset.name}: {name}" for dataset in (self.people, self.controls) for name in dataset.skipped
         )
 
     @classmethod

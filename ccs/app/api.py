@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, validate_call
 
 import ccs
-from ccs.analysis.bias import embed_occupations, set_question
+from ccs.analysis.galleries import embed_occupations, set_question
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world

@@ -163,6 +163,7 @@ def render(template: str, result: Audit) -> str:
                 row for name in ("accuracy", "worst class", "worst group") for row in sections.get(name, ())
             ],
             tops=result.top.to_dict("records"),
+            parts=result.parts.to_dict("records"),
             left_out={name: groups for name, groups in result.left_out.items() if groups},
             alike={name: groups for name, groups in result.alike.items() if groups},
             prompts=result.prompts,

@@ -10,7 +10,7 @@ from typing import Annotated
 from huggingface_hub import EvalResult
 
 import ccs
-from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
+from ccs.analysis.mitigate import MitigationTable, Option, choose, objection
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
 from ccs.analysis.search import conclude
 from ccs.batch.checkpoint import SaveOptions
@@ -54,10 +54,8 @@ def mitigate(settings: MitigateOptions) -> None:
 def format_mitigation(table: MitigationTable) -> str:
     """Format the table and the recommendation."""
     methods = list(table.options.values())
-    unbeaten_names = unbeaten(methods)
     rows = [
         {
-            "": "*" if method.name in unbeaten_names else "",
             "method": method.name,
             "MaxSkew": in_brackets(method.max_skew),
             "its change": in_brackets(method.max_skew_change, sign="+") if method.name != NOTHING else "",

@@ -183,7 +183,7 @@ def ablation_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tup
     name = AblationName.parse(claim.ablation)
     if name.kind == "none":
         return (str(name),)
-    scored = str(name.at(None if claim.k == main_k else claim.k))
+    scored = str(replace(name, k=None if claim.k == main_k else claim.k))
     return (str(name.published()), scored) if claim.k == 5 and not rescored else (scored,)
 
 

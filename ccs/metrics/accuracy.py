@@ -66,14 +66,13 @@ def class_weights(
     for template in templates:
         if "{}" not in template:
             raise InputError(f"The template {template!r} must hold {{}} where the class goes.")
-    weights = []
-    step = max(1, BATCH // len(templates))
+    weights, step = [], max(1, BATCH // len(templates))
     for start in range(0, len(classes), step):
         part = classes[start : start + step]
         texts = [template.replace("{}", name) for name in part for template in templates]
         rows = model.embed_texts(texts, ablate=ablate) if ablate else model.embed_texts(texts)
-        embedded = ranking.unit(rows, "text embeddings")
-        weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
+        units = ranking.unit(rows, "text embeddings")
+        weights.append(units.reshape(len(part), len(templates), -1).mean(axis=1))
     return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
 
 
@@ -113,22 +112,15 @@ def accuracy(
             f"Labels run from {truth.min()} to {truth.max()}, but there are {len(weights)} classes."
         )
     if subset is not None:
-        chosen = sorted(set(subset))
-        if not chosen or chosen[0] < 0 or chosen[-1] >= len(weights):
-            raise InputError(
-                f"The subset {list(subset)} must name some of the classes 0 to {len(weights) - 1}."
-            )
-        place = np.full(len(weights), -1)
-        place[chosen] = np.arange(len(chosen))
-        inside = place[truth] >= 0
+        chosen = np.unique(list(subset))
+        inside = np.isin(truth, chosen)
         if not inside.any():
             raise InputError(f"No image has a class of the subset {list(subset)}.")
-        images, weights, truth = images[inside], weights[chosen], place[truth[inside]]
+        images, weights, truth = images[inside], weights[chosen], np.searchsorted(chosen, truth[inside])
     truth = truth.astype(np.int64)
     right = correct(images, weights, truth)
-    return Accuracy(
-        top1=stats.bootstrap(right, draws=draws, seed=seed), n=len(images), labels=truth, correct=right
-    )
+    top1 = stats.bootstrap(right, draws=draws, seed=seed)
+    return Accuracy(top1=top1, n=len(images), labels=truth, correct=right)
 
 
 def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:

@@ -135,15 +135,14 @@ class Pool:
         n, k = len(scores), self.question.k
         depth = min(n, k + int(SIGMAS * np.sqrt(k)) + 4)
         while True:
-            order = self.top(scores[None], depth, prompt)[0]
+            order: NDArray[np.intp] = self.top(scores[None], depth, prompt)[0]
             if depth == n or self.drawn[0][order].sum(axis=0, dtype=np.intp).min() >= k:
                 return order
             depth = min(n, 8 * depth)  # images of one unit lie close together: a draw can lack the first ones
 
     def count(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Count images of each group [prompts, groups] among the groups of ranked images [prompts, ranks]."""
-        counts: NDArray[np.int64] = np.stack([(codes == g).sum(axis=1) for g in range(self.n_groups)], axis=1)
-        return counts
+        return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
 
     def drawn_counts(self, order: NDArray[np.intp]) -> Floats:
         """Count images of each group in each draw's top K [draws, groups], from `top_of_draws` [depth]."""

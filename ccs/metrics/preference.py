@@ -165,12 +165,7 @@ def compare_parts(after: Parts, before: Parts) -> PartChanges:
 
 
 def split(
-    scores: ArrayLike,
-    groups: ArrayLike,
-    *,
-    units: ArrayLike | None = None,
-    seed: int = 0,
-    draws: int = DRAWS,
+    scores: ArrayLike, groups: ArrayLike, *, units: ArrayLike | None = None, seed: int = 0, draws: int = DRAWS
 ) -> Split:
     """Split the group scores of rankings into a general and a prompt-specific part.
 
@@ -198,12 +193,12 @@ def split(
     p_total = _p_value(total.value, _shuffled_blocks(cells, draws, seed))
     by_chance = _shuffled_prompts(cells, draws, seed)
     ratio = general.value / total.value if total.value > 0 else np.nan
-    p_general = _p_value(ratio, by_chance)
+    p_general, drawn = _p_value(ratio, by_chance), (parts.general[1:], parts.total[1:])
     share = chance = stats.UNKNOWN
     if p_total <= 1 - stats.LEVEL:
-        drawn = _ratio(parts.general[1:], parts.total[1:])
-        share = _within(stats.interval(ratio, drawn, center=True))
-        chance = _within(stats.interval(0.0, by_chance))
+        shares = np.divide(*drawn, out=np.zeros(len(drawn[1])), where=drawn[1] > 0)
+        share = stats.interval(ratio, np.clip(shares, -1, 1), center=True).clipped(0, 1)
+        chance = stats.interval(0.0, by_chance).clipped(0, 1)
     return Split(
         verdict=_verdict(share, p_total, p_general, specific),
         share=share,
@@ -253,31 +248,22 @@ def block_scores(
 
 def _blocks(codes: NDArray[np.integer], units: ArrayLike | None, seed: int) -> NDArray[np.intp]:
     """Deal images into at most BLOCKS blocks [n], each with images of every group."""
-    rng = np.random.default_rng((seed, 51))
-    sizes = np.bincount(codes)
+    rng, sizes = np.random.default_rng((seed, 51)), np.bincount(codes)
     if units is None:
         count = min(BLOCKS, int(sizes.min()))
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order], kind="stable")]
-        place = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        block = np.empty(len(codes), np.intp)
-        block[order] = place % max(1, count)
+        dealt = np.empty(len(codes), np.intp)
+        dealt[order] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     else:
         unit = np.unique(np.asarray(units), return_inverse=True)[1]
-        dealt = rng.permutation(int(unit.max()) + 1)
-        count = min(BLOCKS, len(dealt))
-        while count > 1 and not _complete(dealt[unit] % count, codes):
+        dealt = rng.permutation(int(unit.max()) + 1)[unit]
+        count = min(BLOCKS, int(dealt.max()) + 1)
+        while count > 1 and len(np.unique(dealt % count * len(sizes) + codes)) < count * len(sizes):
             count //= 2
-        block = dealt[unit] % max(1, count)
     if count < 2:
         raise InputError(f"Expected at least 2 images of each group; got {sizes.tolist()}.")
-    return block
-
-
-def _complete(block: NDArray[np.intp], codes: NDArray[np.integer]) -> bool:
-    """Return whether every block has images of every group."""
-    groups = int(codes.max()) + 1
-    return bool(np.bincount(block * groups + codes, minlength=(int(block.max()) + 1) * groups).all())
+    return np.asarray(dealt % count, np.intp)
 
 
 def _resampled(cells: Floats, draws: int, seed: int) -> Parts:
@@ -333,27 +319,17 @@ def _shuffled_prompts(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the general share [draws] with the groups of each prompt shuffled: prompts agree by chance."""
     rng, shares = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
     prompts, blocks, groups = cells.shape
-    once = np.ones((1, blocks)), np.ones((1, prompts))
     for draw in range(draws):
         order = rng.permuted(np.tile(np.arange(groups), (prompts, 1)), axis=1)
-        value = _parts(np.take_along_axis(cells, order[:, None], axis=2), *once)
+        shuffled = np.take_along_axis(cells, order[:, None], axis=2)
+        value = _parts(shuffled, np.ones((1, blocks)), np.ones((1, prompts)))
         shares[draw] = value.general[0] / value.total[0] if value.total[0] > 0 else 0.0
     return shares
-
-
-def _ratio(general: Floats, total: Floats) -> Floats:
-    """Return general over total [draws], 0 where a draw has no total."""
-    return np.clip(np.divide(general, total, out=np.zeros(len(total)), where=total > 0), -1, 1)
 
 
 def _p_value(value: float, by_chance: Floats) -> float:
     """Return the share of values by chance that are at least as large; 1 for a value that is NaN."""
     return float((1 + (by_chance >= value).sum()) / (1 + len(by_chance))) if value == value else 1.0
-
-
-def _within(share: Estimate) -> Estimate:
-    """Return a share that keeps to 0 and 1."""
-    return Estimate(*(float(np.clip(end, 0, 1)) for end in (share.value, share.low, share.high)))
 
 
 def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estimate) -> Verdict:

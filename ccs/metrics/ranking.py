@@ -84,12 +84,9 @@ class Ranking:
             raise InputError(f"Pools of shape {pools.shape} do not fit {len(prompts)} x {len(groups)}.")
         if units is not None and units.shape != groups.shape:
             raise InputError(f"There are {units.size} units for {len(groups)} images.")
-        fewest = len(groups) if pools is None else int(pools.sum(axis=1).min())
-        k = check_k(self.k, fewest)
-        checked = {"prompts": prompts, "groups": groups, "k": k, "pools": pools, "units": units}
-        checked["rows"] = self.rows if len(self.rows) else np.arange(len(prompts))
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        k = check_k(self.k, len(groups) if pools is None else int(pools.sum(axis=1).min()))
+        rows = self.rows if len(self.rows) else np.arange(len(prompts))
+        self.__dict__.update(prompts=prompts, groups=groups, k=k, pools=pools, units=units, rows=rows)
 
     @cached_property
     def first_positions(self) -> NDArray[np.intp]:
@@ -111,7 +108,7 @@ class Ranking:
 
         It is the root of the mean over prompts of the variance between groups of their mean cosine.
         """
-        return float(np.sqrt(np.square(self._away(images)).mean()))
+        return _gap(cosines(self.prompts, images).astype(np.float64), self.group_shares)
 
     def toward(self, images: ArrayLike) -> NDArray[np.float32]:
         """Vectors [n, d] whose products with these unit embeddings sum to the squared group score gap.
@@ -145,16 +142,13 @@ class Ranking:
             The gap with its chance level and p-value.
         """
         scores = cosines(self.prompts, images).astype(np.float64)
-        rng = np.random.default_rng([seed, 6])
-        weights = self.group_shares
-        gap = _gap(scores, weights)
-        drawn = np.empty(draws)
+        rng, gap, drawn = np.random.default_rng([seed, 6]), _gap(scores, self.group_shares), np.empty(draws)
         for draw in range(draws):
             order = rng.permutation(len(self.groups))
-            if self.pools is None:
-                drawn[draw] = _gap(scores, weights[:, :, order])
-            else:  # a pool's groups are shuffled with all others
-                drawn[draw] = _gap(scores, replace(self, groups=self.groups[order]).group_shares)
+            shuffled = self.group_shares[:, :, order]
+            if self.pools is not None:  # a pool's groups are shuffled with all others
+                shuffled = replace(self, groups=self.groups[order]).group_shares
+            drawn[draw] = _gap(scores, shuffled)
         p_value = (1 + int((drawn >= gap * (1 - 1e-12)).sum())) / (1 + draws)
         return GapTest(gap, float(drawn.mean()), p_value)
 
@@ -196,15 +190,13 @@ def check_k(k: int, n: int) -> int:
     Raises:
         InputError: unless k is a whole number from 1 to n.
     """
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise InputError(f"The cut-off k must be a whole number, not {k!r}.") from None
+    if not hasattr(k, "__index__"):
+        raise InputError(f"The cut-off k must be a whole number, not {k!r}.")
     if not 1 <= k <= n:
         raise InputError(
             f"The cut-off k is {k}, but it must be at least 1 and at most the {n} ranked images."
         )
-    return k
+    return operator.index(k)
 
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -238,29 +230,8 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     Raises:
         InputError: as in `finite_rows`.
     """
-    array = np.asarray(embeddings, dtype=np.float64)
-    if array.ndim != 2 or 0 in array.shape:
-        finite_rows(array, name)  # says what is wrong
-    length = np.linalg.norm(array, axis=1, keepdims=True)
-    if not (np.isfinite(length) & (length > 0)).all():
-        finite_rows(array, name)
-    return np.asarray(array / length, dtype=np.float64)
-
-
-def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:
-    """Subtract heads' contributions from unit embeddings, to measure direct effects.
-
-    Args:
-        embeddings: an array [n, d].
-        contributions: arrays [n, d], which may be loaded one at a time.
-
-    Returns:
-        Unit embeddings [n, d].
-    """
-    whole = finite_rows(embeddings, "embeddings")
-    for part in contributions:
-        whole = whole - np.asarray(part)
-    return unit(whole, "embeddings without these heads").astype(np.float32)
+    array = finite_rows(embeddings, name)
+    return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
 
 
 def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
@@ -366,19 +337,3 @@ def top(
             order = np.lexsort((keys[near], -row[near]))
         ranked[query] = near[order[:depth]]
     return ranked
-
-
-def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Position of each query's relevant item in its ranking, ties in index order.
-
-    Args:
-        scores: float32 [queries, n].
-        relevant: index of an item for each query [queries].
-
-    Returns:
-        Positions [queries], from 0.
-    """
-    score = np.take_along_axis(scores, relevant[:, None], axis=1)
-    earlier = np.arange(scores.shape[1]) < relevant[:, None]
-    before: NDArray[np.int64] = ((scores > score) | ((scores == score) & earlier)).sum(axis=1)
-    return before

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
 
 from ccs.errors import InputError
+from ccs.metrics.stats import Estimate
 
 DRAWS = 2_000
 POWER = 1.959964 + 0.841621
@@ -16,19 +17,11 @@ POWER = 1.959964 + 0.841621
 
 
 @dataclass(frozen=True)
-class Rate:
-    """The rate of one group: `count` of `n` people, with its 95% Wilson interval."""
+class Rate(Estimate):
+    """The rate of a group of `n` people, with its 95% Wilson interval."""
 
     group: str
     n: int
-    count: int
-    low: float
-    high: float
-
-    @property
-    def value(self) -> float:
-        """The rate."""
-        return self.count / self.n
 
 
 @dataclass(frozen=True)
@@ -73,8 +66,9 @@ def group_rates(assigned: ArrayLike, groups: ArrayLike) -> tuple[Rate, ...]:
     rates = []
     for group in np.unique(names):
         members = hits[names == group]
-        interval = binomtest(int(members.sum()), len(members)).proportion_ci(method="wilson")
-        rates.append(Rate(str(group), len(members), int(members.sum()), interval.low, interval.high))
+        test = binomtest(int(members.sum()), len(members))
+        low, high = test.proportion_ci(method="wilson")
+        rates.append(Rate(float(test.statistic), low, high, str(group), len(members)))
     return tuple(rates)
 
 
@@ -103,8 +97,7 @@ def rate_gap(assigned: ArrayLike, groups: ArrayLike, *, draws: int = DRAWS, seed
     observed = highest.value - lowest.value
     rng = np.random.default_rng(seed)
     shuffled = np.array([_gap(rng.permutation(hits), codes, sizes) for _ in range(draws)])
-    pooled = hits.mean()
-    variance = pooled * (1 - pooled) * (1 / highest.n + 1 / lowest.n)
+    variance = hits.mean() * (1 - hits.mean()) * (1 / highest.n + 1 / lowest.n)
     return RateGap(
         value=observed,
         highest=highest.group,

@@ -138,7 +138,9 @@ def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integ
         # Of several right items the best has the largest score, then the lowest index.
         own_items = zip(scores, right[start:], strict=False)
         target = np.array([indices[np.argmax(row[indices])] for row, indices in own_items])
-        best[start : start + BATCH] = ranking.positions(scores, target) + 1
+        score = np.take_along_axis(scores, target[:, None], axis=1)
+        earlier = (scores == score) & (np.arange(scores.shape[1]) < target[:, None])
+        best[start : start + BATCH] = ((scores > score) | earlier).sum(axis=1) + 1
     return best
 
 

@@ -5,7 +5,6 @@ The resampling unit is the image, or whatever a value belongs to. Results are re
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, Self
@@ -36,6 +35,16 @@ class Estimate:
     def times(self, factor: float) -> Self:
         """Scale the estimate: to another unit, or from a mean to the sum of `factor` values."""
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
+
+    def clipped(self, lowest: float, highest: float) -> Self:
+        """Return the estimate within bounds.
+
+        Args:
+            lowest: the lower bound.
+            highest: the upper bound.
+        """
+        value, low, high = (min(max(end, lowest), highest) for end in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
 
 
 def signed(value: float, digits: int) -> str:
@@ -320,20 +329,13 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
         high, low = np.quantile(column, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         lower_fifth, upper_fifth = np.quantile(column - middle[test], [1 - POWER, POWER])
         needed = max(passed * down[test] + upper_fifth, passed * up[test] - lower_fifth)
-        p_value = float((far[:, test] >= far[0, test]).mean()) if varies[test] else float("nan")
-        adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
-        results.append(
-            Ranked(
-                value=float(value - column.mean()),
-                low=float(value - low),
-                high=float(value - high),
-                p_value=p_value,
-                adjusted=adjusted if varies[test] else float("nan"),
-                rank=1 + int((column < value).sum()),
-                of=n,
-                detectable=float(needed),
-            )
-        )
+        p_value, adjusted = float("nan"), float("nan")
+        if varies[test]:
+            p_value = float((far[:, test] >= far[0, test]).mean())
+            adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
+        mean, left, right = (float(value - end) for end in (column.mean(), low, high))
+        rank = 1 + int((column < value).sum())
+        results.append(Ranked(mean, left, right, p_value, adjusted, rank, n, float(needed)))
     return results
 
 
@@ -350,26 +352,24 @@ def effect_of(value: float, error: float) -> Effect:
 
 def holm(p_values: ArrayLike) -> Floats:
     """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
-
-    def adjust(known: Floats) -> Floats:
-        order = np.argsort(known, kind="stable")
-        adjusted = np.empty(len(known))
-        adjusted[order] = np.maximum.accumulate(known[order] * np.arange(len(known), 0, -1))
-        return np.minimum(adjusted, 1.0)
-
-    return _adjusted(p_values, adjust)
+    adjusted, known = _p_values(p_values)
+    order = known[np.argsort(adjusted[known], kind="stable")]
+    stepped = adjusted[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return adjusted
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     """Benjamini and Hochberg's adjusted p-values [tests], for the false discovery rate; NaN stays NaN."""
-    return _adjusted(p_values, scipy.stats.false_discovery_control)
+    adjusted, known = _p_values(p_values)
+    if len(known):
+        adjusted[known] = scipy.stats.false_discovery_control(adjusted[known])
+    return adjusted
 
 
-def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
+def _p_values(p_values: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
+    """Return a copy, and the places of those that aren't NaN."""
     array = np.array(p_values, dtype=np.float64)
     if array.ndim != 1 or bool(((array < 0) | (array > 1)).any()):
         raise InputError("p-values must be a list of numbers between 0 and 1 (NaN where there was no test).")
-    known = np.isfinite(array)
-    if known.any():
-        array[known] = adjust(array[known])
-    return array
+    return array, np.flatnonzero(np.isfinite(array))

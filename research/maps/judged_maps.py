@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from ccs.analysis.evidence import Subject
+from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Estimate, interval

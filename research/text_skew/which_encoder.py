@@ -20,8 +20,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.analysis.bias import embed_occupations, in_prompts
 from ccs.analysis.evidence import group_means
+from ccs.analysis.galleries import embed_occupations, in_prompts
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import MEAN, Head, HeadChange, HeadSet, Intervention

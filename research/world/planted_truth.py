@@ -183,9 +183,9 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     rows = []
     for _, row in heads.sort_values("value").iterrows():
         head = Head(row["layer"], row["head"])
-        changes = queries.of_ablation(skew, str(AblationName.single(head))).set_index("occupation")[
-            "difference"
-        ]
+        changes = queries.of_ablation(skew, str(AblationName("single", argument=str(head)))).set_index(
+            "occupation"
+        )["difference"]
         changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
         if len(changes) < 4:
             continue

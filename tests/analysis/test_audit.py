@@ -11,8 +11,7 @@ import pytest
 import ccs
 from ccs import HeadSet
 from ccs.analysis.audit import audit
-from ccs.analysis.bias import embed_occupations, rank_gallery
-from ccs.analysis.crossing import cross_groups
+from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.errors import InputError
 from ccs.texts.prompts import load_prompts, prompt_sets

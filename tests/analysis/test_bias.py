@@ -11,7 +11,8 @@ import pytest
 import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.bias import MEAN, embed_occupations, measure_gallery, set_question
+from ccs.analysis.bias import MEAN, measure_gallery
+from ccs.analysis.galleries import embed_occupations, set_question
 from ccs.app.state import State
 from ccs.app.views.query import BiasQuery
 from ccs.batch import accuracy as accuracy_command

@@ -17,7 +17,7 @@ from transformers import AutoModel
 
 import ccs
 from ccs import HeadSet, InputError, Intervention
-from ccs.analysis.mitigate import Option, choose, unbeaten
+from ccs.analysis.mitigate import Option, choose
 from ccs.analysis.mitigations import Affine, Fitted, why_not_in_weights
 from ccs.batch import mitigate as command
 from ccs.cli import command_line
@@ -85,7 +85,6 @@ def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
     options.append(option("unsure", 0.2, 1.0, high=0.1))
     assert (choose(options, 0.02).name, choose(options, 0.2).name) == ("good", "dear")
     assert choose(options[:1], 0.02) is None
-    assert unbeaten(options) == {"dear", "unsure"}
 
 
 def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):

@@ -14,9 +14,9 @@ from PIL import Image
 import ccs
 import ccs_benchmark
 from ccs.analysis import carriers, fresh
-from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
+from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
 from ccs.app.links import OTHER_IMAGES
 from ccs.app.page import regions

@@ -10,7 +10,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.analysis.bias import embed_occupations
+from ccs.analysis.galleries import embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import interval
 from ccs.app.page import regions

@@ -11,7 +11,8 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.analysis.bias import MEAN, embed_occupations
+from ccs.analysis.bias import MEAN
+from ccs.analysis.galleries import embed_occupations
 from ccs.app import api
 from ccs.batch import bias as bias_command
 from ccs.batch.compute import Settings, inputs, measure

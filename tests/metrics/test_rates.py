@@ -12,7 +12,7 @@ GROUPS = np.array(["b"] * 40 + ["a"] * 60)
 def test_rates_are_plain_shares_with_wilsons_interval():
     assigned = np.arange(100) % 5 == 0
     first, second = group_rates(assigned, GROUPS)
-    assert (first.group, first.n, first.count, second.group, second.count) == ("a", 60, 12, "b", 8)
+    assert (first.group, first.n, first.value, second.group, second.value) == ("a", 60, 0.2, "b", 0.2)
     z, p, n = 1.959964, 0.2, 60  # Wilson 1927
     center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     ends = [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)]

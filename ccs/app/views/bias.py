@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from ccs.analysis.bias import MEAN, BiasTable, rank_gallery
+from ccs.analysis.bias import MEAN, BiasTable
+from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
 from ccs.app.jobs import NotReady

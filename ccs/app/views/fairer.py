@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from ccs.analysis.evidence import Subject
+from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
 from ccs.app.routes import Name, post
 from ccs.app.services.galleries import world

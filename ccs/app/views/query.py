@@ -11,14 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccs.analysis.bias import (
-    BiasTable,
-    embed_occupations,
-    fewest_ranked,
-    measure_people,
-    rank_gallery,
-    set_question,
-)
+from ccs.analysis.bias import BiasTable, measure_people
+from ccs.analysis.galleries import embed_occupations, fewest_ranked, rank_gallery, set_question
 from ccs.analysis.sample_size import SMALLEST
 from ccs.app.html import count, program
 from ccs.app.routes import Files, Long, Name, post

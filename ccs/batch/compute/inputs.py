@@ -13,9 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from ccs import sandbox
-from ccs.analysis.bias import set_question
-from ccs.analysis.crossing import SMALLEST, format_left_out
-from ccs.analysis.inputs import open_people, require_readable
+from ccs.analysis.galleries import SMALLEST, format_left_out, open_people, set_question
+from ccs.analysis.inputs import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic

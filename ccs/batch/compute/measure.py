@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ccs.analysis.ablation_sets import AblationName, AblationSet
-from ccs.analysis.bias import embed_occupations, rank_gallery
+from ccs.analysis.galleries import embed_occupations, rank_gallery
 from ccs.analysis.inputs import embed_ablations
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
