@@ -147,7 +147,7 @@ class DatasetRecord:
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has files of its own.
     excerpt: the number of its rows that are fetched, if not all (`strangers`).
-    large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
+    large: streamed if only part of it is needed.
     verified: how the id and the columns were checked.
     """
 
@@ -179,7 +179,6 @@ class DatasetRecord:
     large: bool = False
     excerpt: int = 0
     license: str = ""
-    gated: bool = False
     verified: str = ""
 
     @property

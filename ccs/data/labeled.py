@@ -194,20 +194,24 @@ def people(
         raise InputError(" ".join((reason, *rows.notes[:3])))
     if record.groups and "a1_type" in rows.columns:
         return _counterfactuals(record, rows, sample)
-    groups, notes = _recorded_groups(record, rows), list[str]()
-    if not groups:
+    groups, notes = {name: rows.strings(column) for name, column in record.groups.items()}, list[str]()
+    if unknown := set(groups.get("race", ())) - set(record.renames):
+        raise InputError(f"The race {min(unknown)!r} is not defined; there are {', '.join(record.renames)}.")
+    if groups:
+        groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+    else:
         groups, notes = _read_groups(rows, attributes, every_column=every_column)
     empty = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
     at, fields = rows.readable(sample, empty, list(zip(*groups.values(), strict=True)), notes)
     arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
-    k = {name: max(1, round(k * min(1.0, len(at) / record.rows))) for name, k in record.k.items()}
-    if not record.groups:
-        alike = [name for name, cells in arrays.items() if len({*cells}) == 1]
-        if len(alike) == len(arrays) or (alike and attributes):
-            raise _no_attribute(rows, alike[0], "all images that can be used are of one group")
-        arrays = {name: cells for name, cells in arrays.items() if name not in alike}
-        k = dict.fromkeys(arrays, max(1, len(at) // 10))
-    return _gallery(arrays, k, fields)
+    if record.groups:
+        share = min(1.0, len(at) / record.rows)
+        return _gallery(arrays, {name: max(1, round(k * share)) for name, k in record.k.items()}, fields)
+    varying = {name: cells for name, cells in arrays.items() if len({*cells}) > 1}
+    if not varying or (attributes and len(varying) < len(arrays)):
+        alike = min(arrays.keys() - varying)
+        raise InputError(f"All images of {rows.name} that can be used are of one group of {alike!r}.")
+    return _gallery(varying, dict.fromkeys(varying, max(1, len(at) // 10)), fields)
 
 
 def _gallery(
@@ -219,32 +223,19 @@ def _gallery(
     return BiasSet(groups=groups, k=k, **fields, **prompts | others)
 
 
-def _recorded_groups(record: DatasetRecord, rows: Rows) -> dict[str, list[str]]:
-    groups = {attribute: rows.strings(column) for attribute, column in record.groups.items()}
-    if unknown := set(groups.get("race", ())) - set(record.renames):
-        listed = ", ".join(record.renames)
-        raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {listed}.")
-    if "race" in groups:
-        groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
-    return groups
-
-
 def _read_groups(
     rows: Rows, attributes: Sequence[str], *, every_column: bool
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and other columns."""
     names = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
     column_of = {"group" if name == "label" else name.replace("_", " "): name for name in names}
-    if unknown := [name for name in attributes if name not in column_of]:
-        columns = ", ".join(column_of) or "none"
-        raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
     usual = [name for name in column_of if column_of[name] in ATTRIBUTES]
     others = [name for name in column_of if name not in usual] if every_column or not usual else []
     groups: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
     notes: list[str] = []
     for name in attributes or (*usual, *others):
-        cells, merged, reason = _read_group(rows, column_of[name], is_chosen=bool(attributes))
+        cells, merged, reason = _read_group(rows, column_of.get(name, ""), is_chosen=bool(attributes))
         if not attributes and usual and name in others and "" in cells:
             reason = reason or "it has empty cells, each of which would cost an image"
         if reason:
@@ -254,16 +245,12 @@ def _read_groups(
             notes += merged
     if not groups or (refused and attributes):
         name, reason = next(iter(refused.items()), ("", "it has no columns of groups"))
-        raise _no_attribute(rows, name if attributes else "", f"{name!r}: {reason}" if name else reason)
+        attribute = f"attribute {name!r}" if attributes else "attribute"
+        raise InputError(
+            f"{rows.name} has no {attribute} of 2 to {MOST_GROUPS} groups (columns: "
+            f"{', '.join(column_of) or 'none'}; {f'{name!r}: ' if name else ''}{reason})."
+        )
     return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
-
-
-def _no_attribute(rows: Rows, name: str, reason: str) -> InputError:
-    listed = ", ".join(column for column in (*rows.columns, *rows.unusable) if column != "file") or "none"
-    attribute = f"attribute {name!r}" if name else "attribute"
-    return InputError(
-        f"{rows.name} has no {attribute} of 2 to {MOST_GROUPS} groups (columns: {listed}; {reason})."
-    )
 
 
 def _read_group(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str], tuple[str, ...], str]:
@@ -271,8 +258,8 @@ def _read_group(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str],
 
     More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows.
     """
-    if column in rows.unusable:
-        return [], (), rows.unusable[column]
+    if column not in rows.columns:
+        return [], (), rows.unusable.get(column, "there is no such column")
     cells = rows.strings(column)
     labels, n_known = {*cells} - {""}, sum(map(bool, cells))
     numbers_rows = not is_chosen and len(labels) == n_known > MOST_GROUPS

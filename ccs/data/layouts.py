@@ -33,10 +33,10 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         InputError: If the layout is not one of these.
     """
     for suffix in (".parquet",) * (record.known or not files.images) + (".tar",) * (not files.images):
-        if paths := files.ending_in(suffix):
-            paths = [path for path in paths if record.config in path.split("/")[:-1]] or paths
-            files = in_split(files, paths, split, record.split)
-            chosen = files.only({*paths} & {*files.openers}, "no Parquet file of this set")
+        if archives := files.ending_in(suffix):
+            archives = [path for path in archives if record.config in path.split("/")[:-1]] or archives
+            files = in_split(files, archives, split, record.split)
+            chosen = files.only({*archives} & {*files.openers}, "no Parquet file of this set")
             if suffix == ".parquet":
                 from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 

@@ -189,7 +189,7 @@ def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
     assert table.groups == {"old": 8, "young": 16}
-    with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are race, gender, age band\.$"):
+    with pytest.raises(InputError, match=r"no attribute 'hair' .*columns: race, gender, age band; "):
         ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
     assert ccs.bias(tiny_model, str(tmp_path), "judge").about["attribute"] == "gender"
