@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -41,9 +40,9 @@ class Head:
     def __post_init__(self) -> None:
         for name in ("layer", "head"):
             number = getattr(self, name)
-            if isinstance(number, bool) or not hasattr(number, "__index__") or operator.index(number) < 0:
+            if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
                 raise InputError(f"A head's {name} is a whole number from 0, not {number!r}.")
-            object.__setattr__(self, name, operator.index(number))  # numpy's integers too
+            object.__setattr__(self, name, int(number))  # numpy's integers too
         if self.encoder not in ENCODERS:
             raise InputError(
                 f"A head is in the encoder {IMAGE!r} (image) or {TEXT!r} (text), not {self.encoder!r}."
@@ -121,9 +120,10 @@ class HeadSet(Set[Head]):
         """Return the head at a position, or the set of heads of a slice."""
         if isinstance(key, slice):
             return self.subset(self._heads[key])
-        if not hasattr(key, "__index__"):
-            raise InputError(f"The heads of a set are counted from 0 or sliced; {key!r} is neither.")
-        return self._heads[key]
+        try:
+            return self._heads[key]
+        except TypeError:
+            raise InputError(f"The heads of a set are counted or sliced; {key!r} is neither.") from None
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -155,13 +155,11 @@ def _split_names(text: str) -> list[str]:
     """The words of a list of heads; InputError if it is no text."""
     if not isinstance(text, str):
         raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
-    words: list[str] = []
-    for word in text.replace(",", " ").split():
-        if words and f"={ERASE}" in words[-1] and not _NAME.match(word):
-            words[-1] += f" {word}"  # the name of an attribute may have spaces
-        else:
-            words.append(word)
-    return words
+    spaced = " ".join(text.replace(",", " ").split())
+    # the name of an attribute may have spaces
+    return (
+        re.split(rf" (?={_NAME.pattern})", spaced, flags=_NAME.flags)[:: _NAME.groups + 1] if spaced else []
+    )
 
 
 # Interventions --------------------------------------------------------------------------------------------
@@ -286,13 +284,11 @@ class Intervention(HeadSet):
         """
         if isinstance(heads, HeadSet):
             return heads
-        if heads is None or isinstance(heads, str | Head):
-            return cls.parse("" if heads is None else str(heads))
         if isinstance(heads, Mapping):
             return cls(_merge_changes(heads.items()))
-        if not isinstance(heads, Iterable):
-            raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
-        return cls.parse(" ".join(map(str, heads)))
+        if heads is None or isinstance(heads, str | Head):
+            return cls.parse(str(heads or ""))
+        return cls.parse(" ".join(map(str, heads)) if isinstance(heads, Iterable) else heads)
 
     def __getitem__(self, key: Any) -> Any:
         """Return a head's change, or the head at a position, or the intervention of a slice."""

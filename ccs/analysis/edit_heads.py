@@ -49,13 +49,11 @@ class EditedModel(Model):
         self._original, self.edits, self.rows, self.about = original, edits, rows, about
         self.name = f"{original.name} edited"
 
-    def save(self, folder: str | Path, source_folder: str | Path = "") -> float:
+    def save(self, folder: str | Path) -> float:
         """Write the model to a new folder that open_clip or transformers loads, with a model card.
 
         Args:
             folder: the folder to make.
-            source_folder: the folder that the original model was loaded from; if transformers wrote it, so is
-                the new one.
 
         Returns:
             The largest difference between its embeddings without this package and those of this model.
@@ -66,7 +64,7 @@ class EditedModel(Model):
         about = self.about
         note = f"Fitted on {about['people']:,} people of {about['gallery']}"
         notes = [f"{note}, with {about['preserve']} preserved." if about["preserve"] else f"{note}."]
-        return export(self._original, WeightChange(self.edits, notes=notes), folder, source_folder)
+        return export(self._original, WeightChange(self.edits, notes=notes), folder)
 
 
 def edit_heads(

@@ -56,7 +56,7 @@ class SaveOptions:
         repository = Repository(self.repo, "model") if self.repo else None
         with TemporaryDirectory() as scratch:
             folder = self.out or Path(scratch) / "model"
-            difference = export(model, change, folder, self.model)
+            difference = export(model, change, folder)
             card = ModelCard.load(folder / "README.md")
             base_model, license_name = origin(self.model)
             entries = {"base_model": base_model, "license": license_name, "datasets": [*datasets]}

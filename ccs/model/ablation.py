@@ -38,8 +38,8 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
 
     Args:
         model: An open_clip model (CLIP, CoCa) or one of its encoders; a timm Vision Transformer; a model of
-            transformers built on CLIP or SigLIP, or one of its encoders (docs/models.md lists them); a module
-            of a family added by `ccs.register_encoder`; or what `ccs.load` returns. torch.compile, DDP, FSDP,
+            transformers built on CLIP or SigLIP, or one of its encoders (docs/models.md lists them); another
+            module with one stack of attention layers; or what `ccs.load` returns. torch.compile, DDP, FSDP,
             and peft may wrap it.
         heads: "L10.H3 L9.H2=0.3", a HeadSet or Intervention, heads, or a mapping of heads to factors (0
             ablates, 1 changes nothing). T7.H3 is in the text encoder; for a text encoder alone, L7.H3 is the
@@ -53,7 +53,7 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
         InputError: If the model lacks a head or its heads are unknown, or if a forward pass bypasses them.
 
         >>> import ccs, torch
-        >>> module = ccs.load("organism").clip    # an open_clip model, as create_model returns it
+        >>> module = ccs.load("organism").clip    # a CLIP module; any other works, too
         >>> with ccs.ablate(module, "L7.H1 L6.H2=0.3"):
         ...     features = module.encode_image(torch.zeros(1, 3, 72, 72))
     """

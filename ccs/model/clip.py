@@ -108,7 +108,8 @@ class PlainCLIP(nn.Module):
         self.visual = PlainVision(embed_dim, vision_cfg)
         width, context = text_cfg["width"], text_cfg["context_length"]
         self.transformer = Transformer(width, text_cfg["layers"], text_cfg["heads"], 4.0)
-        self.token_embedding = nn.Embedding(text_cfg["vocab_size"], width)
+        words = torch.zeros(text_cfg["vocab_size"], width)  # random ones take a tenth of a second
+        self.token_embedding = nn.Embedding.from_pretrained(words, freeze=False)
         self.positional_embedding = nn.Parameter(torch.zeros(context, width))
         self.ln_final = nn.LayerNorm(width)
         self.text_projection = nn.Parameter(torch.zeros(width, embed_dim))

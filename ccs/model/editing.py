@@ -159,33 +159,25 @@ def edit_module(
 
 def _record(attention: Any, root: Any, run: Callable[[], object], n: int) -> Tensor:
     """The outputs [n, T, H d] of the heads of an attention module in all passes of `run`."""
-    recorder = _Recorder(attention, root, HeadSet())
+    recorder, rows = Ablation(attention, root, HeadSet()), list[Tensor]()
+
+    def record(values: Tensor) -> Tensor:
+        rows.append(values.detach().reshape(-1, values.shape[-1]))
+        return values
+
+    recorder.change_outputs = record  # type: ignore[method-assign]
     begin(recorder)
     try:
         with torch.no_grad():
             run()
     finally:
         end(recorder)
-    tokens = sum(values.shape[:-1].numel() for values in recorder.values)
+    tokens = sum(map(len, rows))
     if not tokens or tokens % n:
         raise InputError(
             f"The passes ran {tokens} tokens through {recorder.label}, not equally many of {n} inputs."
         )
-    rows = [values.reshape(-1, values.shape[-1]) for values in recorder.values]
     return torch.cat(rows).reshape(n, tokens // n, -1)
-
-
-class _Recorder(Ablation):
-    """Keeps the heads' outputs and changes nothing."""
-
-    def __init__(self, module: Any, root: Any, heads: HeadSet) -> None:
-        super().__init__(module, root, heads)
-        self.values: list[Tensor] = []
-
-    def change_outputs(self, values: Tensor) -> Tensor:
-        self.reached = True
-        self.values.append(values.detach())
-        return values
 
 
 def fit_edits(
@@ -227,98 +219,59 @@ def fit_edits(
     if not erased:
         return fitted, []
     first = min(head.layer for head in heads)
-    people = _open_trunks(side, inputs, first)
-    controls = _open_trunks(side, preserve.inputs, first)
-    codes = {
-        name: people.group_numbers(groups.get(name, ()), name)
-        for name in {c.attribute for c in erased.values()}
-    }
-    labels = controls.group_numbers(preserve.labels, "class") if len(preserve.inputs) else None
+    people, order = _open_trunks(side, inputs, first)
+    controls, control_order = _open_trunks(side, preserve.inputs, first)
+    names = {change.attribute for change in erased.values()}
+    codes = {name: _group_numbers(groups.get(name, ()), order, name) for name in names}
+    labels = _group_numbers(preserve.labels, control_order, "class") if controls else torch.empty(0)
     for layer in range(first, max(erased).layer + 1):
+        outputs, control_outputs = (list(map(encoder.head_outputs, trunks)) for trunks in (people, controls))
         for head in HeadSet(erased).of_layer(layer):
-            places = people.places(head.head)
-            retained = (
-                [] if labels is None else [_between(place, labels) for place in controls.places(head.head)]
+            size, attribute = encoder.layers[layer].head_dim, erased[head].attribute
+            columns = slice(head.head * size, head.head * size + size)
+            places, control_places = (
+                _places([values[..., columns].double() for values in batches], encoder.prefix)
+                for batches in (outputs, control_outputs)
             )
+            retained = [_between(place, labels) for place in control_places]
             if preserve.texts is not None:
                 retained.append(_text_directions(encoder, head, preserve.texts))
             classes = torch.cat(retained) if retained else None
-            attribute = erased[head].attribute
             fit, row = _fit(places, codes[attribute], classes, preserve.strength)
             maps.setdefault(erased[head].replacement, {})[head] = fit.float()
             rows.append({"head": str(head), "attribute": attribute, **row})
         fitted = Intervention(heads, maps)
-        people.advance(fitted)
-        controls.advance(fitted)
+        here, n_heads = fitted.of_layer(layer), encoder.layers[layer].n_heads
+        people, controls = (
+            [encoder.next_trunk(trunk, changed_values(values, here, n_heads)) for trunk, values in pairs]
+            for pairs in (zip(people, outputs, strict=True), zip(controls, control_outputs, strict=True))
+        )
     return fitted, rows
 
 
-class _Activations:
-    """The activations of inputs in one layer after the other, in batches.
-
-    Args:
-        encoder: The encoder.
-        trunks: The batches as they enter the first layer.
-        order: The number of each input, in the order of the batches.
-    """
-
-    def __init__(self, encoder: Encoder, trunks: list[Trunk], order: NDArray[np.intp]) -> None:
-        self.encoder, self.trunks, self.order = encoder, trunks, order
-        self._outputs: list[Tensor] | None = None
-
-    @property
-    def outputs(self) -> list[Tensor]:
-        """The outputs of the layer's heads, a batch [n, T, H d] each."""
-        if self._outputs is None:
-            self._outputs = [self.encoder.head_outputs(trunk) for trunk in self.trunks]
-        return self._outputs
-
-    def group_numbers(self, names: Any, attribute: str) -> Tensor:
-        """Return the group of each input as a number [n], in the order of the batches.
-
-        Args:
-            names: The name of each input's group [n], in the order of the inputs.
-            attribute: The attribute's name, for the error.
-
-        Raises:
-            InputError: If there aren't as many names as inputs, or fewer than two groups.
-        """
-        values = np.asarray(names, np.str_)
-        if len(values) != len(self.order) or len(set(values.tolist())) < 2:
-            raise InputError(
-                f"Erasing {attribute!r} needs two or more groups and a group for each of {len(self.order)} "
-                f"inputs; got {len(set(values.tolist()))} groups of {len(values)}."
-            )
-        return torch.from_numpy(np.unique(values[self.order], return_inverse=True)[1])
-
-    def places(self, head: int) -> list[Tensor]:
-        """A head's outputs [n, d] at the CLS token and as the mean over patches, as far as both exist."""
-        layer = self.encoder.layers[self.trunks[0].layer]
-        columns = slice(head * layer.head_dim, head * layer.head_dim + layer.head_dim)
-        return _places([output[..., columns].double() for output in self.outputs], self.encoder.prefix)
-
-    def advance(self, changed: Intervention) -> None:
-        """Go on to the next layer, with the heads of this one changed."""
-        if not self.trunks:
-            return
-        layer = self.trunks[0].layer
-        here, n_heads = changed.of_layer(layer), self.encoder.layers[layer].n_heads
-        self.trunks = [
-            self.encoder.next_trunk(trunk, changed_values(output, here, n_heads))
-            for trunk, output in zip(self.trunks, self.outputs, strict=True)
-        ]
-        self._outputs = None
-
-
-def _open_trunks(side: Side, inputs: Any, layer: int) -> _Activations:
+def _open_trunks(side: Side, inputs: Any, layer: int) -> tuple[list[Trunk], NDArray[np.intp]]:
+    """The batches as they enter a layer, and the number of each input in their order."""
     batches = list(side.batches(inputs))
-    trunks = [side.encoder.trunk(batch, layer) for _, batch in batches]
     order = [np.arange(len(inputs))[rows] for rows, _ in batches]
-    return _Activations(side.encoder, trunks, np.concatenate([*order, np.empty(0, np.intp)]))
+    trunks = [side.encoder.trunk(batch, layer) for _, batch in batches]
+    return trunks, np.concatenate([*order, np.empty(0, np.intp)])
+
+
+def _group_numbers(names: Any, order: NDArray[np.intp], attribute: str) -> Tensor:
+    """The group of each input as a number [n], in the order of the batches; InputError for wrong names."""
+    values = np.asarray(names, np.str_)
+    if len(values) != len(order) or len(set(values.tolist())) < 2:
+        raise InputError(
+            f"Erasing {attribute!r} needs two or more groups and a group for each of {len(order)} "
+            f"inputs; got {len(set(values.tolist()))} groups of {len(values)}."
+        )
+    return torch.from_numpy(np.unique(values[order], return_inverse=True)[1])
 
 
 def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
     """A head's outputs, batches [n, T, d], as [n, d] at the CLS token and at the mean patch, if any."""
+    if not outputs:
+        return []
     is_pool = outputs[0].shape[1] == 1
     first = [torch.cat([output[:, 0] for output in outputs])] if prefix or is_pool else []
     return first if is_pool else [*first, torch.cat([output[:, prefix:].mean(1) for output in outputs])]

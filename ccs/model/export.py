@@ -26,7 +26,8 @@ from ccs.files import disk_errors, one_line
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word, require_weights
 from ccs.model.editing import edit_projection
 from ccs.model.encoders import convolutional, decompose_registered
-from ccs.model.loading.config import CONFIG_FILE, KINDS
+from ccs.model.loading.building import PICKLES
+from ccs.model.loading.config import KINDS
 from ccs.model.loading.weights import renamed
 from ccs.model.model import Model
 
@@ -60,19 +61,16 @@ class WeightChange:
     notes: Sequence[str] = ()
 
 
-def export(
-    model: Model, change: HeadSet | WeightChange, folder: str | Path, source_folder: str | Path = ""
-) -> float:
+def export(model: Model, change: HeadSet | WeightChange, folder: str | Path) -> float:
     """Write a model with changed weights to a new folder: weights, configuration, and model card.
 
-    Weights are float16 if that loses nothing, otherwise float32.
+    A model in the format of transformers stays in it, with the tokenizer and all other files but the weights.
+    Others are in open_clip's, as float16 if that loses nothing, otherwise as float32.
 
     Args:
         model: The unchanged model.
         change: Heads to ablate or scale, or a `WeightChange`.
         folder: The folder to make.
-        source_folder: The folder that the model was loaded from. If transformers wrote it, the new folder is
-            in its format too, with the tokenizer and all other files but the weights.
 
     Returns:
         The largest difference between embeddings of random pixels and of texts by plain open_clip (or
@@ -82,10 +80,8 @@ def export(
         InputError: If the model lacks a head, the architecture has no weights that can hold a map, the folder
             isn't empty, or open_clip can't hold the model's tokenizer.
     """
-    source = Path(source_folder)
-    for_transformers = bool(source_folder) and (source / CONFIG_FILE).is_file()
-    for_transformers &= not (source / _CONFIG).is_file()
-    if not for_transformers and not model.has_open_clips_tokenizer:
+    source = model.checkpoint_folder
+    if source is None and model.config["text_cfg"].get("hf_tokenizer_name"):
         raise InputError(f"{model.name} has its own tokenizer, which a folder for open_clip can't hold.")
     if decompose_registered(model.clip.visual) is not None:
         name = type(model.clip.visual).__name__
@@ -94,16 +90,16 @@ def export(
     model.encoder.require_heads(change.ablated.of_encoder(IMAGE))
     weights = changed_weights(model, change)
     with new_folder(Path(folder)) as draft:
-        if for_transformers:
+        if source is not None:
             _write_checkpoint(weights, source, draft)
         else:
             _write_weights(_all_weights(model, weights), draft / _WEIGHTS)
             config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
             (draft / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-        difference = _difference(model, change, draft, for_transformers)
+        difference = _difference(model, change, draft)
         if not difference <= TOLERANCE:
             raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-        card = model_card(model, change, difference, "transformers" if for_transformers else "open_clip")
+        card = model_card(model, change, difference, "transformers" if source else "open_clip")
         (draft / _CARD).write_text(card, "utf-8")
     return difference
 
@@ -119,8 +115,10 @@ def _write_checkpoint(weights: dict[str, Tensor], source: Path, draft: Path) -> 
             continue  # open_clip joins these three; they never change
         for our_name in set(renamed([(name, values)], is_siglip)) & set(weights):
             values.copy_(weights[our_name].T if our_name in _TRANSPOSED else weights[our_name])
-    left_out = shutil.ignore_patterns("*.safetensors", "*.bin", "*.index.json", "*.h5", "*.msgpack", _CARD)
-    shutil.copytree(source, draft, ignore=left_out, dirs_exist_ok=True)
+    for file in source.iterdir():
+        weights_or_card = file.suffix in (".safetensors", *PICKLES, ".h5", ".msgpack") or file.name == _CARD
+        if file.is_file() and not weights_or_card and not file.name.endswith(".index.json"):
+            shutil.copy(file, draft)
     checkpoint.save_pretrained(draft)
 
 
@@ -250,11 +248,10 @@ def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 @torch.no_grad()
-def _difference(model: Model, change: WeightChange, folder: Path, for_transformers: bool) -> float:
+def _difference(model: Model, change: WeightChange, folder: Path) -> float:
     pixels = torch.randn(4, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
     texts = ["a photo of a judge", "two red cats"]
-    embed = _embed_with_transformers if for_transformers else _embed_with_open_clip
-    exported = embed(folder, pixels, model.tokenize(texts))
+    exported = _embed_exported(folder, pixels, model.tokenize(texts), model.checkpoint_folder is not None)
     in_images, in_texts = (change.ablated.of_encoder(encoder) for encoder in (IMAGE, TEXT))
     ours = model.embed_images(pixels, in_images), model.embed_texts(texts, ablate=in_texts)
     differences = []
@@ -265,16 +262,14 @@ def _difference(model: Model, change: WeightChange, folder: Path, for_transforme
     return max(differences)
 
 
-def _embed_with_open_clip(folder: Path, pixels: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _embed_exported(folder: Path, pixels: Tensor, tokens: Tensor, by_transformers: bool) -> list[Tensor]:
+    if by_transformers:
+        import transformers
+
+        exported: Any = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
+        features = exported.get_image_features(pixels), exported.get_text_features(tokens)
+        return [getattr(output, "pooler_output", output) for output in features]
     import open_clip
 
     exported = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
-    return exported.encode_image(pixels), exported.encode_text(tokens)
-
-
-def _embed_with_transformers(folder: Path, pixels: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    import transformers
-
-    exported = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
-    images, texts = exported.get_image_features(pixels), exported.get_text_features(tokens)
-    return getattr(images, "pooler_output", images), getattr(texts, "pooler_output", texts)
+    return [exported.encode_image(pixels), exported.encode_text(tokens)]

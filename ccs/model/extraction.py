@@ -68,35 +68,28 @@ def extract_image_encoder(
     if decompose_registered(encoder) is not None:
         extracted.use_image_encoder(copy.deepcopy(encoder), layers)
         return extracted
-    text_models_weights = visual.state_dict()
+    originals = {key: values.clone() for key, values in visual.state_dict().items()}
     prefixed = ((f"vision_model.{key}", value) for key, value in encoder.state_dict().items())
     new_names = renamed(prefixed, siglip=hasattr(visual, "trunk"))
     weights = {key.removeprefix("visual."): value for key, value in new_names.items()}
-    _require_same_sizes(weights, text_models_weights, f"The image encoder of {name}", text_encoder)
+    try:
+        missing, different = visual.load_state_dict(weights, strict=False)
+        different += [key for key in missing if "blocks." in key]  # a pool may be missing
+    except RuntimeError as error:  # other sizes
+        different = str(error).splitlines()[1:]
+    if different:
+        names = ", ".join(map(str.strip, different[:3]))
+        raise InputError(f"The image encoder of {name} is not built like {text_encoder}'s: {names}.")
     act = getattr(encoder.config, "hidden_act", "")
     if act and (act == "quick_gelu") != extracted.config["quick_gelu"]:
         raise InputError(f"The image encoder of {name} uses {act}, and that of {text_encoder} doesn't.")
-    pairs = ((value, text_models_weights[key]) for key, value in weights.items())
+    pairs = ((value, originals[key]) for key, value in weights.items())
     if any(not torch.allclose(value.to(original), original, atol=1e-3) for value, original in pairs):
         warnings.warn(
             f"The image encoder of {name} was trained further than {text_encoder}'s, whose texts are used.",
             stacklevel=2,
         )
-    visual.load_state_dict(weights, strict=False)
     return extracted
-
-
-def _require_same_sizes(
-    weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], subject: str, text_encoder: str
-) -> None:
-    """Raise InputError unless the weights have the expected names and sizes; a pool may be missing."""
-    sizes, expected_sizes = (
-        {key: values.shape for key, values in state.items()} for state in (weights, expected)
-    )
-    keys = {*sizes, *(key for key in expected_sizes if "blocks." in key)}
-    if different := sorted(key for key in keys if sizes.get(key) != expected_sizes.get(key)):
-        names = ", ".join(different[:3])
-        raise InputError(f"{subject} is not built like {text_encoder}'s: {names} doesn't fit.")
 
 
 def _loaded(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What callers give for images and texts, as a sequence that is read item by item."""
+"""What callers give for images and texts: sequences that are read item by item, and pixels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from collections.abc import Mapping, Set
 from os import PathLike
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from ccs.errors import InputError
+
+OPENAI = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+"""Mean and deviation of the pixels of OpenAI's models."""
+PREPROCESSING = {
+    "mode": "RGB",
+    **OPENAI,
+    "interpolation": "bicubic",
+    "resize_mode": "shortest",
+    "fill_color": 0,
+}
+"""open_clip's default preprocessing, without the size."""
 
 
 def as_sequence(inputs: Any) -> Any:
@@ -53,3 +66,33 @@ def batch_length(size: int | None, default: int) -> int:
     if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
         raise InputError(f"A batch holds at least one image, not {size}.")
     return operator.index(size)
+
+
+def to_pixels(image: Image.Image, config: Mapping[str, Any], size: tuple[int, int], floors: bool) -> Tensor:
+    """Preprocess an RGB image as open_clip does: pixels [3, height, width] float32.
+
+    Args:
+        image: The image.
+        config: open_clip's preprocessing configuration.
+        size: Height and width.
+        floors: Cut an odd pixel off at the end, as transformers does.
+    """
+    height, width = size
+    if config["resize_mode"] == "longest" or (height != width and config["resize_mode"] == "shortest"):
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        return image_transform_v2(PreprocessCfg(**config), is_train=False)(image)  # type: ignore[no-any-return]
+    resample = (
+        Image.Resampling.BILINEAR if "bilinear" in config["interpolation"] else Image.Resampling.BICUBIC
+    )
+    if config["resize_mode"] == "squash":
+        image = image.resize((width, height), resample)
+    else:
+        shorter = min(image.size)
+        wide, high = (int(width * edge / shorter) for edge in image.size)
+        left, top = ((wide - width) / 2, (high - height) / 2)
+        left, top = (int(edge) if floors else round(edge) for edge in (left, top))
+        image = image.resize((wide, high), resample).crop((left, top, left + width, top + height))
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float().div(255)
+    mean, std = (torch.tensor(config[key]).view(3, 1, 1) for key in ("mean", "std"))
+    return pixels.sub_(mean).div_(std)

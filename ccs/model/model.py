@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from scipy.special import expit, softmax
 from torch import Tensor
 
 from ccs.data.decoding import UNREADABLE, to_rgb
@@ -19,9 +19,9 @@ from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
-from ccs.model.inputs import as_sequence, batch_length
+from ccs.model.inputs import OPENAI, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
-from ccs.model.loading.config import cropping
+from ccs.model.loading.config import CONFIG_FILE, MAX_CONFIG_BYTES
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find_model, usable_device
 from ccs.model.loading.sources import embedded as embedded
@@ -31,9 +31,6 @@ from ccs.model.side import Contributions as Contributions
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded when needed), pixels [n, 3, s, s] from `preprocess`, or activations from
 `Model.trunk`."""
-
-_OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-"""Mean and deviation of the pixels of OpenAI's models."""
 
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -72,7 +69,7 @@ def load(
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
     source = find_model(name)
-    require_room(source.name, source.attention_bytes)
+    require_room(source.name, source.memory)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
 
@@ -89,7 +86,7 @@ class Model(Side):
         encoder: The image encoder.
         texts: The text side, with methods of the same names.
         text_heads: The text encoder's heads that are scored.
-        clip: open_clip's module, built by `config` and `preprocess_config`.
+        clip: The module, open_clip's or, for a bundled model, a `PlainCLIP` with weights of the same names.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), open_images("world", 2).images
@@ -108,9 +105,8 @@ class Model(Side):
         layers: ChosenLayers | None = None,
     ) -> None:
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
-        self.config = source.config
+        self._source, self.config = source, source.config
         self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
-        self._crops_as_transformers = bool(source.checkpoint)
         self._hashed: tuple[Any, list[float], str] | None = None
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
         self._set_encoder(layers)
@@ -120,19 +116,8 @@ class Model(Side):
 
     def _set_encoder(self, layers: ChosenLayers | None) -> None:
         """Decompose the image encoder, and preprocess images to its size."""
-        from open_clip.transform import PreprocessCfg, image_transform_v2
-
         self.encoder = ImageEncoder(self.clip.visual, self._autocast, layers)
-        size = self.preprocess_config["size"]
-        if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.encoder.image_size:
-            self.preprocess_config["size"] = (
-                self.encoder.image_size
-            )  # open_clip's is wrong for ViTamin-XL-384
-        self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
-            PreprocessCfg(**self.preprocess_config), is_train=False
-        )
-        if self._crops_as_transformers:
-            self._transform = cropping(self._transform)
+        self.preprocess_config["size"] = self.encoder.image_size  # open_clip's is wrong for ViTamin-XL-384
         self.n_layers, self.n_heads = self.encoder.n_layers, self.encoder.n_heads
         self.dim, self.head_dim = self.encoder.dim, self.encoder.head_dim
         self.image_size = self.encoder.image_size[0]
@@ -157,10 +142,12 @@ class Model(Side):
         return f"<Model {self.name}: {self.n_layers} layers of {self.n_heads} heads, {self.image_size} px>"
 
     @property
-    def has_open_clips_tokenizer(self) -> bool:
-        """True if open_clip's tokenizer gives this model's tokens."""
-        other_name = self.config["text_cfg"].get("hf_tokenizer_name")
-        return not other_name and getattr(self.tokenizer, "is_open_clips", True)
+    def checkpoint_folder(self) -> Path | None:
+        """The folder with transformers' files that the model was loaded from; None for open_clip's models."""
+        place = self._source.place
+        return (
+            place.folder_of((CONFIG_FILE,), MAX_CONFIG_BYTES) if place and self._source.checkpoint else None
+        )
 
     @property
     def weights_hash(self) -> str:
@@ -210,19 +197,16 @@ class Model(Side):
     @property
     def is_openai_scaled(self) -> bool:
         """True if pixels are scaled by the mean and deviation of OpenAI's models."""
-        return all(np.allclose(ours, theirs) for ours, theirs in zip(self._scale, _OPENAI, strict=True))
+        return all(np.allclose(self.preprocess_config[key], OPENAI[key]) for key in OPENAI)
 
     def openai_scaled(self, pixels: Tensor) -> Tensor:
         """Rescale pixels [n, 3, s, s] from `preprocess` to the mean and deviation of OpenAI's models."""
         mean, std, to_mean, to_std = (
-            torch.tensor(values, dtype=torch.float32, device=pixels.device).view(3, 1, 1)
-            for values in (*self._scale, *_OPENAI)
+            torch.tensor(config[key], dtype=torch.float32, device=pixels.device).view(3, 1, 1)
+            for config in (self.preprocess_config, OPENAI)
+            for key in OPENAI
         )
         return (pixels * std + mean - to_mean) / to_std
-
-    @property
-    def _scale(self) -> tuple[Sequence[float], Sequence[float]]:
-        return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
         """Turn images into pixels [n, 3, s, s] float32, with the model's size, mean, and deviation.
@@ -240,7 +224,9 @@ class Model(Side):
             if not isinstance(image, Image.Image):
                 raise InputError(f"Image {index} is {type(image).__name__}, not a PIL.Image.")
             try:
-                pixels[index] = self._transform(to_rgb(image))
+                pixels[index] = to_pixels(
+                    to_rgb(image), self.preprocess_config, (height, width), bool(self._source.checkpoint)
+                )
             except UNREADABLE as error:
                 raise InputError(f"Image {index} can't be used: {error}.") from None
         return pixels
@@ -329,9 +315,10 @@ class Model(Side):
         They are the softmax of the scaled cosines over the texts. For a model with a logit bias (SigLIP),
         which was trained to score each text alone, they are sigmoids, which needn't sum to 1.
         """
+        logits = self.logit_scale * torch.as_tensor(np.asarray(cosines))
         if self.logit_bias is None:
-            return np.asarray(softmax(self.logit_scale * cosines, axis=1))
-        return np.asarray(expit(self.logit_scale * cosines + self.logit_bias))
+            return logits.softmax(1).numpy()
+        return (logits + self.logit_bias).sigmoid().numpy()
 
     def batches(
         self, images: Images, batch_size: int | None = None

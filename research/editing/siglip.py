@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 import torch
 from open_clip.timm_model import TimmModel
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ccs.batch.pages import markdown_table
+from ccs.model.loading.config import timm_vit
 from ccs.model.model import Model
 from ccs_benchmark import variants
 from ccs_benchmark.documents import bring_up_to_date
@@ -68,18 +68,8 @@ def start_model(base: Model, seed: int = 0) -> Model:
     torch.manual_seed(seed)
     vision, dim = MODEL_CFG["vision_cfg"], MODEL_CFG["embed_dim"]
     visual = TimmModel("vit_tiny_patch16_224", dim, vision["image_size"], pool="", proj="linear")
-    visual.trunk = VisionTransformer(
-        img_size=vision["image_size"],
-        patch_size=vision["patch_size"],
-        embed_dim=vision["width"],
-        depth=vision["layers"],
-        num_heads=vision["width"] // vision["head_width"],
-        mlp_ratio=vision["mlp_ratio"],
-        num_classes=0,
-        pre_norm=True,
-        global_pool="map",
-        pool_include_prefix=True,
-        norm_layer=partial(nn.LayerNorm, eps=1e-5),
+    visual.trunk = timm_vit(
+        vision, pre_norm=True, pool_include_prefix=True, norm_layer=partial(nn.LayerNorm, eps=1e-5)
     )
     weights = {}
     for name, values in base.clip.visual.state_dict().items():

@@ -37,13 +37,13 @@ def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_pa
     write_clip(tmp_path / "theirs")
     other = ccs.load(str(tmp_path / "theirs"))
     pixels, expected = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1)), {}
-    for name, model, place, text in (
-        ("open_clip", tiny_model, (), "L3.H1=0.3 L5.H2"),
-        ("transformers", other, (tmp_path / "theirs",), "L0.H1=0.3 L1.H2"),
+    for name, model, text in (
+        ("open_clip", tiny_model, "L3.H1=0.3 L5.H2"),
+        ("transformers", other, "L0.H1=0.3 L1.H2"),
     ):
         (images, texts), off = maps(model.dim), Intervention.parse(text)
         change = WeightChange(off, images, texts, ["It was measured."])
-        assert export(model, change, tmp_path / name, *place) <= 1e-5
+        assert export(model, change, tmp_path / name) <= 1e-5
         expected[name] = Affine(images)(model.embed_images(pixels, off))
     with torch.no_grad(), monkeypatch.context() as without_us:
         without_us.setitem(sys.modules, "ccs", None)
@@ -65,9 +65,9 @@ def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path)
     model = ccs.load(str(place))
     images, texts = maps(model.dim)
     off = HeadSet.parse("L0.H1 L2.H3")  # the second is the pool's
-    assert export(model, WeightChange(off, None, texts), tmp_path / "fairer", place) <= 1e-5
+    assert export(model, WeightChange(off, None, texts), tmp_path / "fairer") <= 1e-5
     with pytest.raises(InputError, match="images do not end in a linear map"):
-        export(model, WeightChange(HeadSet(), images), tmp_path / "not", place)
+        export(model, WeightChange(HeadSet(), images), tmp_path / "not")
     assert not (tmp_path / "not").exists()
 
 

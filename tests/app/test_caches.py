@@ -13,14 +13,12 @@ import pytest
 import ccs
 from ccs import results
 from ccs.app import session
-from ccs.app.services import model_cache
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.images import Whole
 from ccs.app.services.model_cache import PHOTO, ModelCache
 from ccs.app.services.records import ModelRecords
 from ccs.heads import Head, HeadSet
-from ccs.model.loading.footprint import Footprint
 from tests.support import app_sample
 
 
@@ -32,7 +30,6 @@ def test_at_most_two_models_are_kept(monkeypatch):
         return SimpleNamespace(name=name, heads=HeadSet(), text_heads=HeadSet(), weights_hash="")
 
     monkeypatch.setattr(ccs, "load", load)
-    monkeypatch.setattr(model_cache, "footprint", lambda place: Footprint(place, 0, True, 0))
     cache = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
         assert cache.get(name).name == name

@@ -1,6 +1,8 @@
 """Loading models by valid and invalid names, and agreement of embeddings with open_clip."""
 
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import ccs
 from ccs import Head, HeadSet, Intervention
 from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
-from tests.support.tiny_model import tiny_config, write_tiny_model
+from tests.support.tiny_model import save, tiny_config, write_tiny_model
 
 
 def test_images_and_texts_embed_as_in_open_clip(tiny_folder, tiny_model, pictures):
@@ -34,6 +36,25 @@ def test_images_and_texts_embed_as_in_open_clip(tiny_folder, tiny_model, picture
     np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1, atol=1e-5)
     assert units.dtype == np.float32
     assert tiny_model.logit_scale == pytest.approx(clip.logit_scale.exp().item())
+
+
+def test_bundled_models_are_those_of_open_clip_without_its_import(pictures, tmp_path):
+    heavy = "'open_clip', 'timm', 'transformers', 'torchvision', 'torch._dynamo'"
+    code = f"import sys, ccs; ccs.load('organism').embed_texts(['a']); print({{{heavy}}} & {{*sys.modules}})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+    model, images, texts = ccs.load("organism"), pictures(4), ["a dog", "two cats"]
+    save(
+        tmp_path / "whole", model.clip, {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
+    )
+    clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{tmp_path / 'whole'}")
+    x, tokens = torch.stack([*map(preprocess, images)]), model.tokenize(texts)
+    assert torch.equal(model.preprocess(images), x)
+    with torch.no_grad():
+        for ours, theirs in (
+            (model.clip.encode_image(x, normalize=True), clip.eval().encode_image(x, normalize=True)),
+            (model.clip.encode_text(tokens, normalize=True), clip.encode_text(tokens, normalize=True)),
+        ):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
@@ -206,8 +227,8 @@ def test_a_tag_decides_the_activation_and_the_preprocessing(monkeypatch, quick, 
 
 def test_a_wrong_name_gets_one_clear_sentence():
     for name, message in (
-        ("ViT-B-32/opanai", r"ViT-B-32 has no weights 'opanai'; there are openai, "),
-        ("ViT-B-32", r"ViT-B-32 needs the name of its weights, such as ViT-B-32/openai"),
+        ("ViT-B-32/opanai", r"ViT-B-32/opanai names no weights, such as ViT-B-32/openai; there are openai, "),
+        ("ViT-B-32", r"ViT-B-32 names no weights, such as ViT-B-32/openai"),
         ("vit-b-23/openai", r"Did you mean .*ViT-B-32/openai"),
         ("openai/clip-vit-base-patch32", r"write hf-hub:openai/clip-vit-base-patch32\."),
         ("convnext_base/laion400m_s13b_b51k", r"_s13b_b51k can't be used\. .* ConvNeXt"),

@@ -22,7 +22,6 @@ from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
-from ccs.model.loading.footprint import footprint, require_room
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
 
 if TYPE_CHECKING:
@@ -151,11 +150,9 @@ class ModelCache:
 
     def _load(self, name: str, place: str) -> Model:
         try:
-            size = footprint(place)
             with self._lock:
-                while len(self._models) >= KEPT:
+                while len(self._models) >= KEPT:  # before memory is taken for another
                     self._models.popitem()
-            require_room(size.name, size.memory)
             model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
             _ = model.weights_hash  # half a second for whoever asks first
             self.keep(name, model)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 NAME = "conv_stem_vit_64"
 IMAGE_SIZE, WIDTH, LAYERS, HEADS = 64, 192, 4, 6
-WORDS = f"nine convolutions, ViT {LAYERS}x{WIDTH}"
 
 
 class Residual(nn.Module):

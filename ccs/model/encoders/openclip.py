@@ -17,18 +17,17 @@ from ccs.model.encoders.parts import (
     UnsupportedPart,
     by_head,
     layer_norm,
+    require_plain,
 )
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
 def decompose(visual: Module) -> Parts | None:
     """Return the parts of a Vision Transformer or ResNet of open_clip; None for any other module."""
-    from open_clip.modified_resnet import ModifiedResNet
-    from open_clip.transformer import VisionTransformer
-
-    if isinstance(visual, ModifiedResNet):
+    name = type(visual).__name__  # importing open_clip would take seconds
+    if name == "ModifiedResNet":
         return _resnet(visual)
-    if not isinstance(visual, VisionTransformer):
+    if name not in ("PlainVision", "VisionTransformer") or not hasattr(visual, "transformer"):
         return None
     if visual.proj is None:
         raise UnsupportedPart("it has no projection into the space it shares with texts")
@@ -62,17 +61,12 @@ def decompose_block(module: Module, bias: Callable[[int], Tensor] | None = None)
         module: The block.
         bias: As in `Attention`.
     """
-    from open_clip.transformer import ResidualAttentionBlock
-
-    if type(module) is not ResidualAttentionBlock:
+    if type(module).__name__ not in ("ResidualBlock", "ResidualAttentionBlock"):
         raise UnsupportedPart("its attention blocks are custom ones")
     attn = module.attn
     # nn.MultiheadAttention in open_clip 3, which has none of these.
-    options = [
-        getattr(attn, name, None) for name in ("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale")
-    ]
-    if not all(option is None or isinstance(option, nn.Identity) for option in options):
-        raise UnsupportedPart(f"its {type(attn).__name__} norms or scales its heads")
+    words = f"its {type(attn).__name__} norms or scales its heads"
+    require_plain(attn, dict.fromkeys(("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale"), words))
     return Block(
         module=attn,
         heads=Attention(
@@ -110,12 +104,9 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:
-        name = "qkv"[index]
-        weight = getattr(attn, f"{name}_proj_weight", None)
-        return (
-            attn.in_proj_weight.chunk(3)[index] if weight is None else weight,
-            attn.in_proj_bias.chunk(3)[index],
-        )
+        apart = [getattr(attn, f"{name}_proj_weight", None) for name in "qkv"]
+        weights = apart if attn.in_proj_weight is None else attn.in_proj_weight.chunk(3)
+        return weights[index], attn.in_proj_bias.chunk(3)[index]
 
     def query(_: Tensor) -> Tensor:
         q = F.linear(layer_norm(pool.query[:1], pool.ln_q), *projection(0))
@@ -140,9 +131,8 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
 
 def _resnet(visual: Module) -> Parts:
     """A ResNet's only heads are those of its pool, whose query is the mean of the positions."""
-    pool = visual.attnpool
+    pool, size = visual.attnpool, visual.image_size
     n_tokens, width = pool.positional_embedding.shape
-    size = visual.image_size
     height, wide = size if isinstance(size, tuple | list) else (size, size)
     heads = int(pool.num_heads)
 
@@ -194,11 +184,8 @@ def decompose_texts(clip: Module) -> tuple[Parts, ReadAt]:
     Raises:
         UnsupportedPart: If its heads are unknown.
     """
-    from open_clip.model import CLIP
-    from open_clip.transformer import TextTransformer, text_global_pool
-
-    text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
-    if not isinstance(text, CLIP | TextTransformer):
+    text = getattr(clip, "text", clip)
+    if type(text).__name__ not in ("PlainCLIP", "CLIP", "TextTransformer"):
         inner = getattr(text, "transformer", clip)
         raise UnsupportedPart(f"it is {type(inner).__name__}, whose heads are unknown")
     if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
@@ -210,8 +197,9 @@ def decompose_texts(clip: Module) -> tuple[Parts, ReadAt]:
         raise UnsupportedPart(f"its pooling is {pool!r}")
 
     def read_at(tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
-        return torch.as_tensor(text_global_pool(places, tokens, pool, end))
+        if pool in ("first", "last"):
+            return torch.full_like(tokens[:, 0], 0 if pool == "first" else tokens.shape[1] - 1)
+        return (tokens if pool == "argmax" else (tokens == end).int()).argmax(-1)
 
     def stem(tokens: Tensor) -> Tensor:
         place = int(read_at(tokens[:1])[0])

@@ -6,12 +6,12 @@ images, T tokens, W width, H heads of dimension d in a layer, D embedding dimens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 Module = Any
@@ -22,6 +22,23 @@ Affine = tuple[Tensor, Tensor | None]
 
 class UnsupportedPart(Exception):
     """A part of an encoder isn't supported. The message, the end of a sentence, says which."""
+
+
+def is_plain(module: Module | None) -> bool:
+    """True for a module that does nothing."""
+    return module is None or isinstance(module, nn.Identity)
+
+
+def require_plain(owner: Module, reasons: Mapping[str, str]) -> None:
+    """Raise UnsupportedPart if a module has a part that changes something.
+
+    Args:
+        owner: The module.
+        reasons: Name of the part -> the reason, in words.
+    """
+    for name, words in reasons.items():
+        if not is_plain(getattr(owner, name, None)):
+            raise UnsupportedPart(words)
 
 
 @dataclass(frozen=True)
@@ -100,10 +117,8 @@ class Attention:
             first: Use the first token's query only.
         """
         if not first:
-            q, k, _ = self._qkv(x)
-            scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
-            scores = scores if self.bias is None else scores + self.bias(x.shape[1])
-            return torch.softmax(scores, dim=-1).mean(-2)
+            mean = x.new_full((1, 1, x.shape[1]), 1 / x.shape[1])
+            return torch.cat([reach for reach, _ in self.sources(x, mean, range(self.n_heads))], dim=1)
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
@@ -337,16 +352,6 @@ class Pool:
         for head in heads:
             yield weights * attention[:, head, None], v[:, :, head]
 
-    def normed(self, x: Tensor, first: bool, changed: Map) -> None:
-        """Return None: no norm follows the heads' sums.
-
-        Args:
-            x: As in `Block.normed`.
-            first: As in `Block.normed`.
-            changed: As in `Block.normed`.
-        """
-        return None
-
     def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
         """Compute attention [n, H, T] of the pool's query.
 
@@ -366,14 +371,17 @@ class Pool:
         """
         return F.linear(values, self.projection.weight, self.projection.bias)
 
-    def account(self, values: Tensor) -> Tensor:
-        """Append a coordinate for the bias to the heads' outputs."""
-        return torch.cat([values, torch.ones_like(values[..., :1])], -1)
+    def normed(self, x: Tensor, first: bool, changed: Map) -> None:
+        """Return None: no norm follows the heads' sums.
 
-    def directions(self) -> tuple[Tensor, Tensor]:
-        """Return each head's directions, and its share of the bias."""
-        weight, bias = self.projection.weight, self.projection.bias
-        return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
+        Args:
+            x: As in `Block.normed`.
+            first: As in `Block.normed`.
+            changed: As in `Block.normed`.
+        """
+
+    after, scale = None, staticmethod(lambda: None)
+    account, directions = Block.account, Block.directions
 
 
 Layer = Block | Pool

@@ -11,31 +11,36 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ccs.model.encoders.parts import Affine, Attention, Block, Module, Pool, UnsupportedPart, by_head
+from ccs.model.encoders.parts import (
+    Affine,
+    Attention,
+    Block,
+    Module,
+    Pool,
+    UnsupportedPart,
+    by_head,
+    is_plain,
+    require_plain,
+)
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
 def decompose(visual: Module) -> Parts | None:
     """Return the parts of a Vision Transformer or Eva of timm in open_clip's wrapper; None for others."""
-    from open_clip.timm_model import TimmModel
-    from timm.models.eva import Eva
-    from timm.models.vision_transformer import VisionTransformer
-    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-
-    trunk: Module = visual.trunk if isinstance(visual, TimmModel) else None
-    is_known = isinstance(trunk, VisionTransformer | VisionTransformerRelPos | Eva)
-    if not is_known:
+    trunk: Module = visual.trunk if type(visual).__name__ == "TimmModel" else None
+    kind = type(trunk).__name__
+    if kind not in ("VisionTransformer", "VisionTransformerRelPos", "Eva"):
         return None
     if getattr(trunk, "rope_mixed", False):
         raise UnsupportedPart("its rotary positions differ from layer to layer")
 
     def stem(pixels: Tensor) -> Tensor:
         x: Tensor = trunk.patch_embed(pixels)
-        if isinstance(trunk, VisionTransformerRelPos):  # its positions are in its attention
+        if kind == "VisionTransformerRelPos":  # its positions are in its attention
             cls = trunk.cls_token
             return x if cls is None else torch.cat([cls.expand(len(x), -1, -1), x], dim=1)
         placed = trunk._pos_embed(x)
-        x = trunk.norm_pre(placed[0] if isinstance(trunk, Eva) else trunk.patch_drop(placed))
+        x = trunk.norm_pre(placed[0] if kind == "Eva" else trunk.patch_drop(placed))
         return x
 
     embed, linear = trunk.patch_embed, _linear(visual)
@@ -52,23 +57,18 @@ def decompose(visual: Module) -> Parts | None:
     )
 
 
-def _block(module: Module, trunk: Module) -> Block:
-    from timm.layers.attention import Attention as TimmAttention
-    from timm.layers.attention import AttentionRope
-    from timm.models.eva import EvaAttention, EvaBlock, EvaBlockPostNorm
-    from timm.models.vision_transformer import Block as TimmBlock
-    from timm.models.vision_transformer_relpos import RelPosAttention, RelPosBlock
+_BLOCKS = {("Block", "Attention"), ("RelPosBlock", "RelPosAttention")}
+_BLOCKS |= {
+    (f"EvaBlock{norm}", name) for norm in ("", "PostNorm") for name in ("EvaAttention", "AttentionRope")
+}
+"""Blocks whose parts are known, with their attention."""
 
-    attn, kind = module.attn, type(module)
-    attentions: dict[type, tuple[type, ...]] = {
-        TimmBlock: (TimmAttention,),
-        RelPosBlock: (RelPosAttention,),
-        EvaBlock: (EvaAttention, AttentionRope),
-        EvaBlockPostNorm: (EvaAttention, AttentionRope),
-    }
-    if type(attn) not in attentions.get(kind, ()):
-        raise UnsupportedPart(f"its blocks are {kind.__name__} with {type(attn).__name__}")
-    normed_after = kind is EvaBlockPostNorm
+
+def _block(module: Module, trunk: Module) -> Block:
+    attn, kinds = module.attn, (type(module).__name__, type(module.attn).__name__)
+    if kinds not in _BLOCKS:
+        raise UnsupportedPart(f"its blocks are {' with '.join(kinds)}")
+    normed_after = kinds[0] == "EvaBlockPostNorm"
 
     def scale(number: int) -> Tensor | None:
         """LayerScale, in a module of its own or not."""
@@ -94,11 +94,12 @@ def _block(module: Module, trunk: Module) -> Block:
 def _attention(attn: Module, trunk: Module) -> Attention:
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
-    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
+    norms = {"q_norm": "it norms queries", "k_norm": "it norms keys"}
+    require_plain(attn, norms | {"gate": "it gates its heads"})
     if getattr(attn, "num_kv_groups", 1) != 1:
         raise UnsupportedPart("its heads share keys and values")
     inner = getattr(attn, "norm", None)
-    if not _plain(inner) and not isinstance(inner, nn.LayerNorm):
+    if not is_plain(inner) and not isinstance(inner, nn.LayerNorm):
         raise UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
     positions = getattr(attn, "rel_pos", None) or getattr(trunk, "shared_rel_pos", None)
 
@@ -118,22 +119,10 @@ def _attention(attn: Module, trunk: Module) -> Attention:
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
         projections=projections,
-        inner=None if _plain(inner) else inner,
+        inner=None if is_plain(inner) else inner,
         rotate=None if getattr(trunk, "rope", None) is None else rotate,
         bias=None if positions is None else lambda _: positions.get_bias(),
     )
-
-
-def _plain(module: Module | None) -> bool:
-    """True for a module that does nothing."""
-    return module is None or isinstance(module, nn.Identity)
-
-
-def _require_plain(owner: Module, **modules: str) -> None:
-    """Raise UnsupportedPart if the owner has one of these modules (name -> the reason, in words)."""
-    for name, words in modules.items():
-        if not _plain(getattr(owner, name, None)):
-            raise UnsupportedPart(words)
 
 
 def _linear(visual: Module) -> Linear:
@@ -154,7 +143,7 @@ def _readout(trunk: Module, linear: Linear) -> ReadOut:
     prefix = int(trunk.num_prefix_tokens)
     if trunk.global_pool not in ("token", "avg") or getattr(trunk, "pool_include_prefix", False):
         raise UnsupportedPart(f"its pooling is {trunk.global_pool!r}")
-    norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not _plain(norm)]
+    norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not is_plain(norm)]
     if len(norms) != 1:
         raise UnsupportedPart(f"it has {len(norms)} norms after its blocks")
     _require_layer_norm(norms[0])
@@ -172,15 +161,13 @@ def _require_layer_norm(norm: Module) -> None:
 
 def _pool(trunk: Module, linear: Linear) -> AttentionPool:
     """A learned query, as in SigLIP and in PE: timm's AttentionPoolLatent."""
-    from timm.layers.attention_pool import AttentionPoolLatent
-
     pool = trunk.attn_pool
-    if type(pool) is not AttentionPoolLatent or pool.latent_len != 1 or pool.pos_embed is not None:
+    if type(pool).__name__ != "AttentionPoolLatent" or pool.latent_len != 1 or pool.pos_embed is not None:
         raise UnsupportedPart(
             f"its pooling is {type(pool).__name__} with more than one query or with positions"
         )
-    _require_plain(pool, q_norm="its pool norms queries", k_norm="its pool norms keys")
-    _require_plain(trunk, fc_norm="it norms what its pool gathers")
+    require_plain(pool, {"q_norm": "its pool norms queries", "k_norm": "its pool norms keys"})
+    require_plain(trunk, {"fc_norm": "it norms what its pool gathers"})
     _require_layer_norm(trunk.norm)
     if not isinstance(pool.proj, nn.Linear) or not pool.mlp:
         raise UnsupportedPart("its pool has no output projection")

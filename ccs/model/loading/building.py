@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import runpy
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 
 from ccs.errors import InputError
+from ccs.model.inputs import PREPROCESSING
 from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
-from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
 from ccs.model.loading.weights import (
@@ -35,7 +36,7 @@ MAX_WEIGHTS_BYTES = 24 * 2**30
 
 
 def create(source: Source, device: torch.device) -> tuple[Any, Any]:
-    """Build open_clip's model, ready for use, and its tokenizer.
+    """Build the module, ready for use, and its tokenizer.
 
     Args:
         source: The model.
@@ -48,29 +49,25 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             clip, tokenizer = _known(source) if source.place is None else _built(source, source.place)
-        _require_finite(clip, source.name)
-        if source.place is not None:
-            _require_finite_outputs(clip.eval(), tokenizer)
     except InputError:
         raise
     except Exception as error:  # open_clip, safetensors, torch, and the Hub raise dozens of kinds
         raise InputError(no_weights(source.name, source.location, error)) from error
-    return clip.to(device).eval().requires_grad_(False), tokenizer
-
-
-def _require_finite(clip: Any, name: str) -> None:
-    for parameter, values in clip.named_parameters():
+    for name, values in clip.named_parameters():
         if not torch.isfinite(torch.stack(torch.aminmax(values))).all():  # without a copy of the largest
-            raise InputError(f"The weights of {name} are not all finite numbers: {parameter} is not.")
+            raise InputError(f"The weights of {source.name} are not all finite numbers: {name} is not.")
+    return clip.to(device).eval().requires_grad_(False), tokenizer
 
 
 def _known(source: Source) -> tuple[Any, Any]:
     """A model of open_clip's registry, loaded by open_clip."""
     import open_clip
+    from huggingface_hub import try_to_load_from_cache
 
-    random = source.tag == UNTRAINED
-    if source.repository:
-        require_connection(source.repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    random, weights = source.tag == UNTRAINED, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    cached = (isinstance(try_to_load_from_cache(source.repository, name), str) for name in weights)
+    if source.repository and not any(cached):
+        require_connection()
     clip = open_clip.create_model(
         source.architecture,
         None if random else source.tag,
@@ -89,13 +86,10 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
     open_clip's `create_model` isn't used: it would accept a pickle if there is no other file.
     """
-    import open_clip
-    from open_clip.model import set_model_preprocess_cfg
-    from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+    from safetensors import safe_open
     from safetensors.torch import load_file
 
-    text = source.config["text_cfg"]
-    is_siglip = source.checkpoint == "siglip"
+    text, is_siglip = source.config["text_cfg"], source.checkpoint == "siglip"
     if source.checkpoint:
         files, missing = _shards(place), [] if source.preprocess else ["preprocessor_config.json"]
         if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
@@ -108,14 +102,15 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
             print(f"{source.name} has no {' and no '.join(missing)}: OpenAI's are used.", file=sys.stderr)
     else:
         files, tokenizer = [_first(place, WEIGHTS_FILES)], _tokenizer(text, place)
-    shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+    shapes: dict[str, list[int]] = {}
+    for weights_file in files:
+        with safe_open(weights_file, "pt") as file:  # reads the header only
+            shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     require_plain_names(shapes)
     wanted, held = source.values, sum(map(math.prod, shapes.values()))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {files[0].name} holds {held:,}")
-    size = sum(file.stat().st_size for file in files)
-    require_room(source.name, memory(source, size, wanted))  # by the files that are read now
     clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
@@ -123,9 +118,11 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     elif WORDS in shapes:
         clip.load_state_dict(with_all_words(load_file(files[0]), text["vocab_size"]))
     else:
+        import open_clip
+
         open_clip.load_checkpoint(clip, str(files[0]))
-    preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
-    set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
+    visual = clip.visual
+    visual.preprocess_cfg = {**PREPROCESSING, **source.preprocess, "size": visual.image_size}
     return clip, tokenizer
 
 
@@ -148,21 +145,7 @@ def _shards(place: Place) -> list[Path]:
     index = place.read(INDEX_FILE, MAX_CONFIG_BYTES)
     if index is None:
         return [_first(place, (WEIGHTS_FILE,))]
-    files, left = [], MAX_WEIGHTS_BYTES
-    for name in shards(index):
-        if (file := place.file(name, left)) is None:
-            raise ValueError(f"there is no {name}")
-        files.append(file)
-        left -= file.stat().st_size
-    return files
-
-
-def _shapes(weights: Path) -> dict[str, list[int]]:
-    """The shapes of what a safetensors file holds, from its header."""
-    from safetensors import safe_open
-
-    with safe_open(weights, "pt") as file:
-        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    return [_first(place, (name,)) for name in shards(index)]
 
 
 def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
@@ -170,43 +153,26 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
 
     The latter is read from files next to the weights, otherwise from the Hub.
     """
-    from open_clip.tokenizer import get_clean_fn
-
     length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
     if not (name := text.get("hf_tokenizer_name")):
         if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
             raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
-        return _clips_tokenizer(length)
+        return _open_clips_tokenizers()["SimpleTokenizer"](context_length=length)
     if text.get("tokenizer_mode"):
         raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
     keywords = text.get("tokenizer_kwargs") or {}
-    clean = get_clean_fn(keywords.get("clean", "whitespace"))
+    clean = _open_clips_tokenizers()["get_clean_fn"](keywords.get("clean", "whitespace"))
     rows = sys.maxsize if text.get("hf_model_name") else size
     try:
         place = weights_place
         if place is None or place.file("tokenizer.json", MAX_BYTES) is None:
-            require_connection(name, "tokenizer.json")
             place = Place(repository=name)
         return HubTokenizer(place, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, can't be loaded: {error}") from error
 
 
-@lru_cache(maxsize=2)  # its 49,000 words take a tenth of a second and some megabytes
-def _clips_tokenizer(length: int) -> Any:
-    from open_clip.tokenizer import SimpleTokenizer
-
-    return SimpleTokenizer(context_length=length)
-
-
-def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
-    """Embed an image and a text: finite weights may still overflow, and preprocessing may divide by zero."""
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
-    side = clip.visual.image_size
-    size = tuple(side) if isinstance(side, tuple | list) else (side, side)
-    transform = image_transform_v2(PreprocessCfg(**clip.visual.preprocess_cfg), is_train=False)
-    with torch.no_grad():
-        out = clip(transform(Image.new("RGB", size[::-1]))[None], tokenizer(["a photo"]))
-    if not all(torch.isfinite(part).all() for part in out[:3]):
-        raise ValueError("their embeddings are not finite numbers")
+@cache
+def _open_clips_tokenizers() -> dict[str, Any]:
+    """open_clip's module of tokenizers, without the package around it, whose import takes seconds."""
+    return runpy.run_path(str(distribution("open_clip_torch").locate_file("open_clip/tokenizer.py")))

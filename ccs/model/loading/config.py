@@ -17,8 +17,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 MAX_CONFIG_BYTES = 2**20
 OPEN_CLIP_TOKENS = 49_408
 """The size of the vocabulary of open_clip's own tokenizer."""
@@ -101,7 +99,7 @@ def used_by_open_clip() -> Names:
     """Return the names of other models in each field of open_clip's architectures, and ours."""
     import open_clip
 
-    from ccs.model.encoders import convolutional  # not in the sandbox
+    from ccs.model.encoders import convolutional  # imports PyTorch
 
     convolutional.register()
     configs = map(open_clip.get_model_config, open_clip.list_models())
@@ -125,80 +123,51 @@ LEGACY_EOS = 2
 """The end token in configurations before transformers 4.31, which read out at the largest token."""
 
 
-def read_checkpoint(text: bytes) -> tuple[dict[str, Any], str]:
+def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
     """Translate a checkpoint's config.json to open_clip's configuration, and return its `model_type` too.
 
     Raises:
         ValueError: If it isn't the configuration of a CLIPModel or SiglipModel. Anything that is not JSON
             raises other errors.
     """
-    content = json.loads(text)
+    from transformers import CLIPConfig, SiglipConfig
+
+    content = json.loads(file)
     kind = content.get("model_type")
     if kind not in KINDS:
         raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
     if content.get("quantization_config"):
         raise ValueError("its weights are quantized")
-    config = _clip(content) if kind == "clip" else _siglip(content)
-    require_bounded(config, {"timm_model_name": frozenset({_SIGLIP})})
-    return config, kind
-
-
-def _clip(content: dict[str, Any]) -> dict[str, Any]:
-    from transformers import CLIPConfig
-
-    config: Any = CLIPConfig.from_dict(content)
+    config: Any = (SiglipConfig if kind == "siglip" else CLIPConfig).from_dict(content)
     vision, text = config.vision_config, config.text_config
-    quick = {encoder.hidden_act == "quick_gelu" for encoder in (vision, text)}
-    if len(quick) > 1:
-        raise ValueError(f"its encoders use {vision.hidden_act}, {text.hidden_act}; both QuickGELU or none")
-    if text.eos_token_id == LEGACY_EOS:
-        end = {"pool_type": "argmax"}
-    else:
-        end = {"pool_type": "eos", "eos_id": text.eos_token_id}
-    return {
-        "embed_dim": config.projection_dim,
-        "quick_gelu": quick.pop(),
-        "vision_cfg": _seen(vision),
-        "text_cfg": _read(text) | end,
-    }
-
-
-def _siglip(content: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as of open_clip's SigLIPs, but with the encoder's sizes next to timm's name."""
-    from transformers import SiglipConfig
-
-    config: Any = SiglipConfig.from_dict(content)
-    vision, text = config.vision_config, config.text_config
-    if text.projection_size != vision.hidden_size or not vision.vision_use_head:
-        raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
-    if "quick_gelu" in (vision.hidden_act, text.hidden_act):
-        raise ValueError("hidden_act is 'quick_gelu', which SigLIP does not use")
-    pooled = {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
-    return {
-        "embed_dim": vision.hidden_size,
-        "init_logit_bias": -10.0,
-        "custom_text": True,
-        "vision_cfg": _seen(vision) | pooled,
-        "text_cfg": _read(text) | {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
-    }
-
-
-def _seen(vision: Any) -> dict[str, Any]:
     if vision.num_channels != 3:
         raise ValueError(f"num_channels is {vision.num_channels}, not 3")
-    return _shared_settings(vision) | {
+    seen = _shared_settings(vision) | {
         "image_size": vision.image_size,
         "patch_size": vision.patch_size,
         "head_width": vision.hidden_size // vision.num_attention_heads,
     }
-
-
-def _read(text: Any) -> dict[str, Any]:
-    return _shared_settings(text) | {
+    read = _shared_settings(text) | {
         "context_length": text.max_position_embeddings,
         "vocab_size": text.vocab_size,
         "heads": text.num_attention_heads,
     }
+    quick = vision.hidden_act == "quick_gelu"
+    if quick != (text.hidden_act == "quick_gelu") or (quick and kind == "siglip"):
+        raise ValueError(f"its encoders use {vision.hidden_act}, {text.hidden_act}; both QuickGELU or none")
+    if kind == "siglip":  # as in open_clip's SigLIPs, but with the encoder's sizes next to timm's name
+        if text.projection_size != vision.hidden_size or not vision.vision_use_head:
+            raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
+        seen |= {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
+        read |= {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+        further = {"init_logit_bias": -10.0, "custom_text": True, "embed_dim": vision.hidden_size}
+    else:
+        by_largest, end = text.eos_token_id == LEGACY_EOS, text.eos_token_id
+        read |= {"pool_type": "argmax"} if by_largest else {"pool_type": "eos", "eos_id": end}
+        further = {"quick_gelu": quick, "embed_dim": config.projection_dim}
+    translated = further | {"vision_cfg": seen, "text_cfg": read}
+    require_bounded(translated, {"timm_model_name": frozenset({_SIGLIP})})
+    return translated, kind
 
 
 def _shared_settings(encoder: Any) -> dict[str, Any]:
@@ -222,15 +191,16 @@ def _shared_settings(encoder: Any) -> dict[str, Any]:
     return settings
 
 
-def siglip_encoder(config: Mapping[str, Any]) -> Any:
-    """Build open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
-    from open_clip.timm_model import TimmModel
-    from timm.models.vision_transformer import VisionTransformer
-    from torch import nn
+def timm_vit(vision: Mapping[str, Any], **options: Any) -> Any:
+    """Build a Vision Transformer of timm with an attention pool.
 
-    vision = config["vision_cfg"]
-    visual = TimmModel(_ANY, config["embed_dim"], image_size=vision["image_size"], pool="map", proj="none")
-    visual.trunk = VisionTransformer(
+    Args:
+        vision: Sizes as in open_clip's `vision_cfg`.
+        options: Further arguments.
+    """
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(
         img_size=vision["image_size"],
         patch_size=vision["patch_size"],
         embed_dim=vision["width"],
@@ -238,22 +208,25 @@ def siglip_encoder(config: Mapping[str, Any]) -> Any:
         num_heads=vision["width"] // vision["head_width"],
         mlp_ratio=vision["mlp_ratio"],
         num_classes=0,
-        class_token=False,
         global_pool="map",
-        norm_layer=partial(nn.LayerNorm, **vision.get("norm_kwargs", {})),
-        act_layer="gelu_tanh" if vision.get("act_kwargs") else "gelu",
+        **options,
     )
-    return visual
 
 
 def siglip_model(config: Mapping[str, Any]) -> Any:
-    """Build open_clip's model around that encoder, before weights are loaded."""
+    """Build open_clip's model around a timm ViT of a checkpoint's sizes, before weights are loaded."""
     from open_clip.model import CustomTextCLIP
+    from torch import nn
 
     settings = {key: value for key, value in config.items() if key != "custom_text"}
-    settings["vision_cfg"] = {**config["vision_cfg"], "timm_model_name": _ANY}
-    clip = CustomTextCLIP(**settings)
-    clip.visual = siglip_encoder(config)
+    vision = settings["vision_cfg"]
+    clip = CustomTextCLIP(**settings | {"vision_cfg": {**vision, "timm_model_name": _ANY}})
+    clip.visual.trunk = timm_vit(
+        vision,
+        class_token=False,
+        norm_layer=partial(nn.LayerNorm, **vision.get("norm_kwargs", {})),
+        act_layer="gelu_tanh" if vision.get("act_kwargs") else "gelu",
+    )
     return clip
 
 
@@ -292,20 +265,3 @@ def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
         "interpolation": _FILTERS[processor.resample],
         "resize_mode": "squash" if squashed else "shortest",
     }
-
-
-def cropping(transform: Any) -> Any:
-    """Return open_clip's transform with the crop of transformers, which cuts an odd pixel off at the end."""
-    from torchvision.transforms import CenterCrop, Compose
-
-    steps = [
-        partial(_crop, size=step.size) if isinstance(step, CenterCrop) else step
-        for step in transform.transforms
-    ]
-    return Compose(steps)
-
-
-def _crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    height, width = size
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))

@@ -21,6 +21,9 @@ class Place:
     folder: Path | None = None
     repository: str = ""
 
+    def __str__(self) -> str:
+        return f"the Hub's {self.repository}" if self.folder is None else f"the folder {self.folder.name}"
+
     def file(self, name: str, limit: int) -> Path | None:
         """Return the path of a file, downloaded if necessary; None if there is no file of that name.
 
@@ -38,8 +41,7 @@ class Place:
             return None
         if not path.is_file():
             raise ValueError(f"{name} is not a file")
-        _require_size(name, path.stat().st_size, limit)
-        return path
+        return _bounded(path, path.stat().st_size, limit)
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Return the content of a file; None if there is no file of that name.
@@ -62,37 +64,31 @@ class Place:
         return paths[0].parent if paths else None
 
     def _fetched(self, name: str, limit: int) -> Path | None:
-        import huggingface_hub
+        import huggingface_hub as hub
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
-        cached = huggingface_hub.try_to_load_from_cache(self.repository, name)
+        cached = hub.try_to_load_from_cache(self.repository, name)
         if isinstance(cached, str):
             return Path(cached)
         if cached is not None:  # the cache records that there is no such file
             return None
         try:
-            info = huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True)
+            require_connection()
+            size = hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True).file_size
+            _bounded(Path(name), size, limit)
+            return Path(hub.hf_hub_download(self.repository, name, endpoint=endpoint()))
         except RemoteEntryNotFoundError:
             return None
-        _require_size(name, info.file_size, limit)
-        return Path(huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint()))
 
 
-def _require_size(name: str, size: int | None, limit: int) -> None:
+def _bounded(path: Path, size: int | None, limit: int) -> Path:
     if size is None or size > limit:
-        raise ValueError(f"{name} has {size} bytes; at most {limit} are read")
+        raise ValueError(f"{path.name} has {size} bytes; at most {limit} are read")
+    return path
 
 
-def require_connection(repository: str, *files: str) -> None:
-    """Raise the connection's error, if there is one, unless one of the files is cached.
-
-    Without a connection the Hub's client tries for a minute; this tries once.
-
-    Args:
-        repository: The repository.
-        files: Names of files.
-    """
+def require_connection() -> None:
+    """Raise the connection's error, if there is one; the Hub's client would try for a minute first."""
     import huggingface_hub
 
-    if not any(isinstance(huggingface_hub.try_to_load_from_cache(repository, file), str) for file in files):
-        huggingface_hub.get_session().head(endpoint(), timeout=5)
+    huggingface_hub.get_session().head(endpoint(), timeout=5)

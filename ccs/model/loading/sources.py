@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
@@ -16,7 +16,7 @@ from ccs import sandbox
 from ccs.errors import InputError
 from ccs.model.loading import config as configs
 from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
-from ccs.model.loading.fetching import Place, require_connection
+from ccs.model.loading.fetching import Place
 from ccs.sandbox import reason
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ AUTO, DEVICE = "auto", "CCS_DEVICE"
 """The name of the default device, and the environment variable that overrides it."""
 
 CONFIG_FILE = "open_clip_config.json"
+
+OVERHEAD = 2**29
+"""Bytes of memory that a model in use needs besides its weights and attention."""
 
 _EMBEDDED = Path(__file__).parents[2] / "bundled"
 
@@ -50,6 +53,7 @@ class Source:
         preprocess: Its preprocessing configuration.
         place: The place of its files; None for a name in open_clip's registry.
         checkpoint: The `model_type` of a Hugging Face checkpoint.
+        is_plain: Whether it is a bundled model that is built without open_clip.
     """
 
     name: str
@@ -61,19 +65,28 @@ class Source:
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     checkpoint: str = ""
-
-    @cached_property
-    def attention_bytes(self) -> int:
-        """`Encoder.attention_bytes` of its image encoder."""
-        return known_encoder(self).attention_bytes
+    is_plain: bool = False
 
     @cached_property
     def values(self) -> int:
         """The number of its weights, without a download unless its text encoder is transformers' own."""
+        with self.without_memory():
+            return sum(values.numel() for values in untrained(self).state_dict().values())
+
+    def without_memory(self) -> torch.device:
+        """Return a device for shapes; the CPU for small models, since "meta" imports torch._dynamo."""
         import torch
 
-        with torch.device("meta"):  # shapes without memory
-            return sum(values.numel() for values in untrained(self).state_dict().values())
+        return torch.device("cpu" if self.is_plain else "meta")
+
+    @cached_property
+    def memory(self) -> int:
+        """An upper bound for the bytes of memory of the module, the file that fills it, and a pass."""
+        values = 0
+        if not self.config["text_cfg"].get("hf_model_name"):  # counting would ask the Hub
+            with contextlib.suppress(Exception):  # reported when it is built
+                values = self.values
+        return 8 * values + known_encoder(self).attention_bytes + OVERHEAD
 
 
 def embedded() -> tuple[str, ...]:
@@ -168,77 +181,41 @@ def repository_of(name: str) -> str:
 
 def _described(name: str, place: Place) -> Source:
     """The model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
-    location = f"the Hub's {place.repository}" if place.folder is None else f"the folder {place.folder.name}"
-
-    bundled = place.folder is not None and place.folder.parent == _EMBEDDED
-
-    def parsed(read: Callable[..., Any], *args: Any, subject: str) -> Any:
-        """Read untrusted input in the sandbox; bundled models are read in this process.
-
-        Args:
-            read: The parser.
-            args: Its arguments.
-            subject: The name of the input, for errors.
-
-        Returns:
-            The result of `read`.
-
-        Raises:
-            InputError: If the input can't be read.
-        """
-        if bundled:
-            return read(*args)
-        return sandbox.run(read, *args, title=f"{subject} of {location}", memory=2**28)
-
-    checkpoint = ""
+    checkpoint, preprocess = "", dict[str, Any]()  # open_clip's defaults are CLIP's
     try:
-        if place.repository:
-            require_connection(place.repository, CONFIG_FILE, configs.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            plain = bundled and b"_name" not in text  # then PyTorch isn't imported
-            names = {} if plain else used_by_open_clip()
-            config, preprocess = parsed(read_config, text, names, subject=CONFIG_FILE)
+            names = used_by_open_clip() if b"_name" in text else {}
+            config, preprocess = read_config(text, names)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            config, checkpoint = parsed(configs.read_checkpoint, text, subject=configs.CONFIG_FILE)
+            title, memory = f"{configs.CONFIG_FILE} of {place}", 2**28
+            config, checkpoint = sandbox.run(configs.read_checkpoint, text, title=title, memory=memory)
             processor = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
-            if processor is None and checkpoint != "clip":
-                raise InputError(f"There is no {configs.PROCESSOR_FILES[1]} in {location}; {configs.SAVED}")
-            preprocess = {}  # open_clip's defaults are CLIP's
             if processor is not None:
                 settings = processor.resolve(), checkpoint, config["vision_cfg"]["image_size"]
-                preprocess = parsed(configs.read_preprocessing, *settings, subject="The preprocessing")
+                title = f"The preprocessing of {place}"
+                preprocess = sandbox.run(configs.read_preprocessing, *settings, title=title, memory=memory)
+            elif checkpoint != "clip":
+                raise InputError(f"There is no {configs.PROCESSOR_FILES[1]} in {place}; {configs.SAVED}")
         else:
-            raise InputError(
-                f"There is no model in {location}: it has neither {CONFIG_FILE} nor config.json."
-            )
+            raise InputError(f"There is no model in {place}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:
         raise
     except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
-        raise InputError(no_weights(name, location, error)) from error
+        raise InputError(no_weights(name, str(place), error)) from error
+    vision = config["vision_cfg"]
+    sizes = "ViT {}x{}, patch {}".format(*(vision.get(key, "?") for key in ("layers", "width", "patch_size")))
     return Source(
         name=name,
-        architecture=_architecture(config["vision_cfg"]),
+        architecture=f"{vision.get('timm_model_name') or sizes}, {vision.get('image_size', '?')} px",
         tag="",
         config=config | {"quick_gelu": bool(config.get("quick_gelu", False))},
-        location=location,
+        location=str(place),
         repository=place.repository,
         preprocess=preprocess,
         place=place,
         checkpoint=checkpoint,
+        is_plain=place.folder in map(_EMBEDDED.joinpath, embedded()) and "timm_model_name" not in vision,
     )
-
-
-def _architecture(vision: Mapping[str, Any]) -> str:
-    """An image encoder in a few words."""
-    timm_name = vision.get("timm_model_name")
-    if timm_name:
-        from ccs.model.encoders import convolutional
-
-        words = convolutional.WORDS if timm_name == convolutional.NAME else f"timm’s {timm_name}"
-    else:
-        size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
-        words = f"ViT {size}, patch {vision.get('patch_size', '?')}"
-    return f"{words}, {vision.get('image_size', '?')} px"
 
 
 def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
@@ -251,17 +228,16 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
     Raises:
         InputError: If the heads of the encoder are unknown.
     """
-    import torch
-    from open_clip.model import _build_vision_tower
-
     from ccs.model.encoder import ImageEncoder
 
-    vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
     try:
-        with torch.device("meta"):  # shapes without memory
-            if source.checkpoint == "siglip":
-                visual = configs.siglip_encoder(source.config)
-            else:
+        with source.without_memory():
+            if source.is_plain or source.checkpoint:
+                visual = untrained(source).visual
+            else:  # without the text encoder, whose configuration may be on the Hub
+                from open_clip.model import _build_vision_tower
+
+                vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
         return ImageEncoder(visual, chosen=layers)
     except InputError as error:
@@ -274,11 +250,15 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
 
 def untrained(source: Source) -> Any:
     """Build open_clip's module by the source's configuration, before its weights are read."""
+    if source.is_plain:
+        from ccs.model.clip import PlainCLIP
+
+        return PlainCLIP(**source.config)
+    if source.checkpoint == "siglip":
+        return configs.siglip_model(source.config)
     from open_clip.coca_model import CoCa
     from open_clip.model import CLIP, CustomTextCLIP
 
-    if source.checkpoint == "siglip":
-        return configs.siglip_model(source.config)
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
     if "multimodal_cfg" in settings:
         return CoCa(**settings)
@@ -309,11 +289,9 @@ def unknown(name: str) -> str:
     """Return the message for a name that selects no model, with close matches."""
     import open_clip
 
-    architecture, _, tag = name.rpartition("/")
-    if tags := open_clip.list_pretrained_tags_by_model(name):
-        return f"{name} needs the name of its weights, such as {name}/{tags[0]}; there are {', '.join(tags)}."
+    architecture = name if name in open_clip.list_models() else name.rpartition("/")[0]
     if tags := open_clip.list_pretrained_tags_by_model(architecture):
-        return f"{architecture} has no weights {tag!r}; there are {', '.join(tags)}."
+        return f"{name} names no weights, such as {architecture}/{tags[0]}; there are {', '.join(tags)}."
     by_lower = {known.lower(): known for known in list_models()}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, 3, 0.5)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
