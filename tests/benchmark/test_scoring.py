@@ -16,6 +16,7 @@ from ccs.analysis.evidence import Evidence, group_names, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.analysis.task import Sets, halves, make_task
 from ccs_benchmark import natural, planted_models, protocol, scoring, separation
+from ccs_benchmark.__main__ import main
 from ccs_benchmark.methods import METHODS, RANDOM
 from ccs_benchmark.protocol import average_precision, cramers_v, precision
 from ccs_benchmark.scoring import PLANTED
@@ -72,17 +73,20 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     assert row["passes"] == pytest.approx(1, abs=0.1)
 
 
-def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fails_gets_a_sentence(capsys):
+def fails(evidence):
+    return {}["nothing"]
+
+
+def test_a_custom_function_is_scored_next_to_methods_and_one_that_fails_gets_a_sentence(capsys, tmp_path):
     table = ccs_benchmark.score(carriers_first, models=NAME, splits=1)
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
     assert table.loc["carriers_first", "average_precision"] > 0.5
 
-    def fails(evidence):
-        return {}["nothing"]
-
     with pytest.raises(InputError, match=r"fails failed: KeyError: 'nothing' \(test_scoring.py, line"):
         ccs_benchmark.score(fails, models=NAME, splits=1)
+    command = ["--models", NAME, "--splits", "1", "--cells", str(tmp_path / "cells.parquet")]
+    assert main([*command, "--attribute", "gender", "--method", "tests.benchmark.test_scoring:fails"]) == 2
     methods = {"bad": protocol.checked("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
     assert failed == {"bad": "The method bad gives no score for L4.H0."}

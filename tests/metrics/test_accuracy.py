@@ -62,3 +62,10 @@ def test_accuracy_refuses():
     ):
         with pytest.raises(InputError, match=says):
             zeroshot.accuracy(**arguments | change)
+
+
+@pytest.mark.parametrize(("classes", "threshold"), [(2, 0.6), (1000, 0.002)])
+def test_a_model_near_chance_is_told(classes, threshold):
+    """Twice the guess, or a tenth above it, whichever is less."""
+    assert zeroshot.near_chance(0.6, 0.95 * threshold, classes)
+    assert zeroshot.near_chance(0.6, 1.05 * threshold, classes) is None

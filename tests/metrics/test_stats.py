@@ -118,6 +118,8 @@ def test_a_place_among_random_sets():
 def test_conclusions(low, high, p_value, limit, expected):
     effect = Effect((low + high) / 2, low, high, p_value)
     assert stats.conclusion(effect, expected="below", limit=limit) == expected
+    opposite = {"confirmed": "rejected", "rejected": "confirmed"}.get(expected, expected)
+    assert stats.conclusion(effect, expected="above", limit=limit) == opposite
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

@@ -51,6 +51,8 @@ def test_files_of_texts_and_with_tags(tmp_path):
 def test_bad_files(tmp_path):
     for name, content, message in (
         ("absent.txt", None, "no pool of texts.*world, photographs"),
+        ("empty.txt", b"\n \n", "holds no text"),
+        ("short.csv", b"text,concept\na dog\n", "line 2: 1 cells in a table of 2"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
         (
