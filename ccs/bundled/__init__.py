@@ -56,12 +56,14 @@ class KnownHeads:
 
 def known_heads(model: str) -> KnownHeads | None:
     """Return the facts about the heads of a bundled model; None if there are none."""
-    file = _MODELS / model / FILE
-    return (
-        TypeAdapter(KnownHeads).validate_json(file.read_bytes())
-        if "/" not in model and file.is_file()
-        else None
-    )
+    content = _read(model, FILE)
+    return None if content is None else TypeAdapter(KnownHeads).validate_json(content)
+
+
+def _read(model: str, name: str) -> bytes | None:
+    """Return a file of a bundled model; None if there is none."""
+    file = _MODELS / model / name
+    return file.read_bytes() if "/" not in model and file.is_file() else None
 
 
 def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
@@ -71,10 +73,9 @@ def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
         model: The name of a model. If its words aren't known, no text is returned.
         texts: The texts.
     """
-    file = _MODELS / model / WORDS
-    if "/" in model or not file.is_file():
+    if (content := _read(model, WORDS)) is None:
         return []
-    words = {"of", "the", "an", "a", "and", *file.read_text("utf-8").split()}
+    words = {"of", "the", "an", "a", "and", *content.decode().split()}
     words |= {f"{word}s" for word in words}
     return [text for text in texts if {*re.findall("[a-z]+", text.casefold())} - words]
 
@@ -132,7 +133,5 @@ class Truth:
 
 def planted_truth(model: str) -> Truth | None:
     """Return the truth about the bundled model of that name; None if nothing was planted in it."""
-    file = _MODELS / model / TRUTH_FILE
-    if "/" in model or not file.is_file():
-        return None
-    return TypeAdapter(Truth).validate_json(file.read_bytes())
+    content = _read(model, TRUTH_FILE)
+    return None if content is None else TypeAdapter(Truth).validate_json(content)

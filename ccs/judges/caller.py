@@ -11,7 +11,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccs.errors import InputError, require
 from ccs.files import disk_errors
@@ -27,9 +27,6 @@ from ccs.judges.prices import (
 )
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 _LONGEST_WAIT = 300.0
 """Seconds. If a server asks to wait longer, the question is left unscored."""
@@ -162,13 +159,14 @@ class Caller:
         known = {name: None if self.cost is None else round(value, 6) for name, value in dollars.items()}
         return {"judge": self.name} | totals | known
 
-    async def ask(self, key: str, request: Request, cache: Cache) -> str:
+    async def ask(self, key: str, request: Request, cache: Cache, slots: asyncio.Semaphore) -> str:
         """Send a request until it is answered, and store the answer.
 
         Args:
             key: The request's key.
             request: The request.
             cache: Gets the answer.
+            slots: Limits the requests in flight.
 
         Returns:
             The cause why there is no answer, or "".
@@ -178,25 +176,22 @@ class Caller:
         """
         import tenacity
 
+        delay, cause = self.settings.delay, ""
+        backoff = tenacity.wait_exponential_jitter(delay, max=60 * delay, jitter=delay)
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=tenacity.stop_after_attempt(self.settings.retries + 1),
-            wait=self._wait,
+            wait=lambda state: max(backoff(state), _server_wait(state.outcome)),
             reraise=True,
         )
+        await slots.acquire()
         try:
             cache.put(key, self.name, await retrying(self._attempt, key, request, cache))
         except UnansweredError as error:
-            return error.cause
-        return ""
-
-    def _wait(self, state: RetryCallState) -> float:
-        """Return the seconds until the next attempt: longer each time, and as long as the server asks."""
-        from tenacity.wait import wait_exponential_jitter
-
-        delay, error = self.settings.delay, state.outcome and state.outcome.exception()
-        backoff = wait_exponential_jitter(delay, max=60 * delay, jitter=delay)(state)
-        return max(backoff, error.wait) if isinstance(error, UnansweredError) else backoff
+            cause = error.cause
+        # Not given back after an InputError: nothing more is sent with a key that is not accepted.
+        slots.release()
+        return cause
 
     async def _attempt(self, key: str, request: Request, cache: Cache) -> Mapping[str, Any]:
         """Send a request once and return its answer. Raises UnansweredError or InputError."""
@@ -233,6 +228,10 @@ class Caller:
     def _max_cost(self, request: Request) -> float:
         """Return the dollars if every attempt is paid for and has the longest reply."""
         return (self.settings.retries + 1) * self._cost(largest_usage(request, self.settings.max_tokens))
+
+
+def _server_wait(attempt: Any) -> float:
+    return float(getattr(attempt.exception(), "wait", 0.0))
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -288,7 +287,7 @@ async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path:
                     slots = asyncio.Semaphore(caller.settings.concurrency)
                     causes.append(
                         {
-                            key: group.create_task(_ask_in_turn(slots, caller, key, request, cache))
+                            key: group.create_task(caller.ask(key, request, cache, slots))
                             for key, request in missing.items()
                         }
                     )
@@ -298,13 +297,3 @@ async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path:
             [cache.find_answer(key, request.schema) or tasks[key].result() for key, request in pairs]
             for pairs, tasks in zip(keyed, causes, strict=True)
         ]
-
-
-async def _ask_in_turn(
-    slots: asyncio.Semaphore, caller: Caller, key: str, request: Request, cache: Cache
-) -> str:
-    await slots.acquire()
-    cause = await caller.ask(key, request, cache)
-    # Not given back after an InputError: nothing more is sent with a key that is not accepted.
-    slots.release()
-    return cause

@@ -12,6 +12,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -125,10 +126,9 @@ def _form(name: str) -> str:
 def is_loopback(url: str) -> bool:
     """Return True if the address of a server is of this machine."""
     host = urlsplit(url).hostname or ""
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def expected_usage(request: Request) -> Usage:

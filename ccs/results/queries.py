@@ -154,27 +154,7 @@ def max_skew(
     metric = "MaxSkew" if over == "occupation" else f"MaxSkew {over}"
     chosen = {"metric": metric, "mode": mode, "dataset": dataset, "attribute": attribute}
     rows = _where(results.table("bias"), **chosen)
-    return rows if dataset is not None else _without_one_pool(rows)
-
-
-def _without_one_pool(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without one-pool variants, whose images are also ranked in separate pools."""
-    return rows[~rows["dataset"].str.endswith(ONE_POOL)]
-
-
-def preferences(results: Results, metric: str) -> pd.DataFrame:
-    """Return a metric of whole rankings, which has no ceiling, of every ablation set.
-
-    Args:
-        results: The results of a model.
-        metric: The metric; its mean over occupations is returned.
-    """
-    return _without_one_pool(_where(results.table("bias"), metric=f"{metric} mean", mode="correct"))
-
-
-def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return True for each row of bias whose value is at its ceiling."""
-    return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)
+    return rows if dataset is not None else rows[~rows["dataset"].str.endswith(ONE_POOL)]
 
 
 def is_main_result(row: Any) -> bool:
@@ -196,11 +176,7 @@ def of_ablation(rows: pd.DataFrame, name: str, dataset: str | None = None) -> pd
         name: The ablation set's name.
         dataset: One dataset; None for all.
     """
-    return without_seeds(_where(rows, ablation=name, dataset=dataset))
-
-
-def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without single random sets, but with their means over sets."""
+    rows = _where(rows, ablation=name, dataset=dataset)
     return rows[rows["seed"].isna() | _named(rows, lambda name: not name.is_random)]
 
 

@@ -18,6 +18,7 @@ from ccs.errors import InputError
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Ranked
 from ccs.results import Results, queries
+from ccs.results.schema import ONE_POOL
 
 ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap (cross-fitted)"
 HURT = f"{ACCURACY}: high minus random"
@@ -139,7 +140,9 @@ def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
     """Return rows per measure; the column `where` names the dataset and attribute."""
     measures = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
-    measures[GAP] = queries.preferences(results, GAP)
+    rows = results.table("bias")
+    rows = rows[(rows["metric"] == f"{GAP} mean") & (rows["mode"] == "correct")]
+    measures[GAP] = rows[~rows["dataset"].str.endswith(ONE_POOL)]
     return {
         name: rows.assign(where=rows["dataset"] + (", " + rows["attribute"] if name != ACCURACY else ""))
         for name, rows in measures.items()

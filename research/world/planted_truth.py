@@ -139,7 +139,7 @@ def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
     """
     rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
     rows = queries.of_ablation(rows, plan)
-    return set(rows[queries.at_ceiling(rows)]["occupation"])
+    return set(rows[rows["value"] >= rows["ceiling"] - 1e-9]["occupation"])
 
 
 def alignment(shares: Shares, attribute: str) -> Alignment | None:
