@@ -109,7 +109,7 @@ class PlainCLIP(nn.Module):
         width, context = text_cfg["width"], text_cfg["context_length"]
         self.transformer = Transformer(width, text_cfg["layers"], text_cfg["heads"], 4.0)
         words = torch.zeros(text_cfg["vocab_size"], width)  # random ones take a tenth of a second
-        self.token_embedding = nn.Embedding.from_pretrained(words, freeze=False)
+        self.token_embedding = nn.Embedding(text_cfg["vocab_size"], width, _weight=words)
         self.positional_embedding = nn.Parameter(torch.zeros(context, width))
         self.ln_final = nn.LayerNorm(width)
         self.text_projection = nn.Parameter(torch.zeros(width, embed_dim))

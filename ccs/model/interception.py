@@ -222,7 +222,7 @@ class _CallsProjection(Intercepted):
         if site is not None and site.ablations:
             projection = getattr(self, self._ccs_projection)
             if site not in projection._forward_pre_hooks.values():  # it was replaced inside the block
-                torch.compiler.disable(site.hook)(projection)
+                torch.compiler.disable(site.hook)(projection)  # type: ignore[no-untyped-call]
         return super().__call__(*args, **keywords)  # type: ignore[misc]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +105,7 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:
-        apart = [getattr(attn, f"{name}_proj_weight", None) for name in "qkv"]
+        apart: Any = [getattr(attn, f"{name}_proj_weight", None) for name in "qkv"]
         weights = apart if attn.in_proj_weight is None else attn.in_proj_weight.chunk(3)
         return weights[index], attn.in_proj_bias.chunk(3)[index]
 
@@ -184,7 +185,7 @@ def decompose_texts(clip: Module) -> tuple[Parts, ReadAt]:
     Raises:
         UnsupportedPart: If its heads are unknown.
     """
-    text = getattr(clip, "text", clip)
+    text: Module = getattr(clip, "text", clip)
     if type(text).__name__ not in ("PlainCLIP", "CLIP", "TextTransformer"):
         inner = getattr(text, "transformer", clip)
         raise UnsupportedPart(f"it is {type(inner).__name__}, whose heads are unknown")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -381,7 +381,8 @@ class Pool:
         """
 
     after, scale = None, staticmethod(lambda: None)
-    account, directions = Block.account, Block.directions
+    account: ClassVar[Any] = Block.account
+    directions: ClassVar[Any] = Block.directions
 
 
 Layer = Block | Pool

@@ -204,6 +204,7 @@ def _described(name: str, place: Place) -> Source:
         raise InputError(no_weights(name, str(place), error)) from error
     vision = config["vision_cfg"]
     sizes = "ViT {}x{}, patch {}".format(*(vision.get(key, "?") for key in ("layers", "width", "patch_size")))
+    is_bundled = place.folder is not None and place.folder.parent == _EMBEDDED
     return Source(
         name=name,
         architecture=f"{vision.get('timm_model_name') or sizes}, {vision.get('image_size', '?')} px",
@@ -214,7 +215,7 @@ def _described(name: str, place: Place) -> Source:
         preprocess=preprocess,
         place=place,
         checkpoint=checkpoint,
-        is_plain=place.folder in map(_EMBEDDED.joinpath, embedded()) and "timm_model_name" not in vision,
+        is_plain=is_bundled and "timm_model_name" not in vision,
     )
 
 
