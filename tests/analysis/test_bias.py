@@ -89,7 +89,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     table = ccs.bias(tiny_model, gallery, NAMES, ablate=OFF, top=12)
     assert table.alike == (("judge", "JUDGE"),)
     named = {"gallery_name": lambda _: gallery.name, "attribute": lambda _: "gender"}
-    app = SimpleNamespace(galleries=SimpleNamespace(get=lambda _: gallery), **named)
+    app = SimpleNamespace(galleries=SimpleNamespace(people=lambda _: gallery), **named)
     query = BiasQuery.from_state(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
     pairs, scale = ([*embedded.values()], [texts, texts]), tiny_model.logit_scale
     before, after = measure_gallery(query.gallery, query.attribute, *pairs, logit_scale=scale)
