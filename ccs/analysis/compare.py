@@ -64,10 +64,11 @@ class ComparisonTable(Result):
 
     def _chart(self, max_rows: int) -> Chart:
         rows, column = self.rows.head(max_rows).iloc[::-1], "changed" if self.related else "alike"
-        title = f"{self.about['first']} and {self.about['second']}"
-        return Chart(
-            rows=rows, names=rows["first"] + " " + rows["second"], value=column, xlabel=column, title=title
+        names, title = (
+            rows["first"] + " " + rows["second"],
+            f"{self.about['first']} and {self.about['second']}",
         )
+        return Chart(rows=rows, names=names, value=column, xlabel=column, title=title)
 
 
 def compare(
@@ -177,7 +178,11 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
             merit = np.where(same_layer, alike + unchanged, -2)
     pairs = []
     for row, column in zip(*linear_sum_assignment(-merit), strict=True):
-        changed = None if alone is None else _changed(parts[0][:, row], alone[:, column])
+        changed = None
+        if alone is not None:
+            before, after = parts[0][:, row], alone[:, column]
+            spread = (np.square(before).sum() + np.square(after).sum()) / 2
+            changed = float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
         pairs.append(Pair(heads[row], others[column], float(alike[row, column]), changed))
     return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
 
@@ -197,11 +202,6 @@ def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[
     flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.where(lengths > 0, lengths, 1), np.float32)
-
-
-def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
-    spread = (np.square(before).sum() + np.square(after).sum()) / 2
-    return float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
 
 
 def _has_same_shapes(first: Model, second: Model) -> bool:

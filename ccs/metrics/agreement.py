@@ -77,7 +77,7 @@ def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS,
         return _estimate(measured(left, right), [measured(left[row], right[row]) for row in rows])
 
     if not n:
-        return Agreement(0, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+        return Agreement(0, *[UNKNOWN] * 4)
     phi = estimate(_phi)
     return Agreement(n, estimate(_same), estimate(kappa), spearman_rho=phi, kendall_tau=phi)
 

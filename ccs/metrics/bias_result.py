@@ -17,7 +17,7 @@ from ccs.metrics.skew import Floats, MetricName, ceiling
 from ccs.metrics.stats import Effect, Estimate
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Metric:
     """One metric over all prompts, in their order.
 
@@ -123,9 +123,8 @@ class BiasResult:
             name: the metric.
             prompt: position of a prompt; by default the mean over prompts.
         """
-        metric, highest = self.metrics[name], np.full(len(self.top), np.nan)
-        if name == "MaxSkew" and not self.as_published:
-            highest = self.ceilings
+        metric, has_ceiling = self.metrics[name], name == "MaxSkew" and not self.as_published
+        highest = self.ceilings if has_ceiling else np.full(len(self.top), np.nan)
         if prompt is None:
             return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(highest.mean()))
         value, low, high = (float(column[prompt]) for column in (metric.values, metric.low, metric.high))
@@ -165,15 +164,10 @@ def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
     Returns:
         The result with a row per name.
     """
-    rows = np.asarray(rows)
-    metrics = {
-        name: replace(
-            metric,
-            draws=metric.draws[:, rows],
-            **{column: getattr(metric, column)[rows] for column in ("values", "low", "high")},
-        )
-        for name, metric in result.metrics.items()
-    }
+    rows, metrics = np.asarray(rows), dict[MetricName, Metric]()
+    for name, metric in result.metrics.items():
+        columns = {column: getattr(metric, column)[rows] for column in ("values", "low", "high")}
+        metrics[name] = replace(metric, draws=metric.draws[:, rows], **columns)
     preferred = {name: groups[rows] for name, groups in result.preferred.items()}
     tables = {"top": result.top[rows], "ties": result.ties[rows], "pools": result.pools[rows]}
     return replace(result, metrics=metrics, preferred=preferred, **tables)
@@ -234,17 +228,9 @@ def metric_of(
     mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
     lowest, highest = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
-    bounded = {"low": max(mean.low, float(lowest.mean())), "high": min(mean.high, float(highest.mean()))}
-    return Metric(
-        values=values,
-        low=np.maximum(low, lowest),
-        high=np.minimum(high, highest),
-        mean=replace(mean, **bounded),
-        chance=chance,
-        chance_mean=chance_mean,
-        draws=draws,
-        mean_draws=mean_draws,
-    )
+    mean = replace(mean, low=max(mean.low, float(lowest.mean())), high=min(mean.high, float(highest.mean())))
+    ends = np.maximum(low, lowest), np.minimum(high, highest)
+    return Metric(values, *ends, mean, chance, chance_mean, draws, mean_draws)
 
 
 def chance_levels(

@@ -75,13 +75,12 @@ def preference(
     """
     if name in CROSS_FITTED and (half.all() or not half.any()):
         raise InputError(f"{name} needs images of at least two units, one for each half, not of one.")
+    counts = np.ones((scores.shape[1], 1)) if weights is None else weights
     if name in PLAIN:
-        sides = [levels(name, scores, codes, n_groups, weights)] * 2
+        sides = [levels(name, scores, codes, n_groups, counts)] * 2
     else:
-        sides = [
-            levels(name, scores[:, side], codes[side], n_groups, None if weights is None else weights[side])
-            for side in (half, ~half)
-        ]
+        halved = ((scores[:, side], codes[side], n_groups, counts[side]) for side in (half, ~half))
+        sides = [levels(name, *of_half) for of_half in halved]
     across = _chosen(name, *sides) + _chosen(name, *sides[::-1])
     return (0.5 if name.startswith("AUC") else 0.0) + across / 2
 

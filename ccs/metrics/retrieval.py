@@ -27,7 +27,7 @@ from ccs.metrics.stats import Effect, Estimate, Floats
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
 BATCH = 1024  # queries scored at a time, which bounds memory
-METRICS = tuple(f"R@{depth}" for depth in DEPTHS)
+METRICS = {f"R@{depth}": depth for depth in DEPTHS}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,10 +84,9 @@ def measure_recall(
         raise InputError(
             f"Captions are of clips {owner.min()} to {owner.max()}, but there are {len(clips)} clips."
         )
-    first = np.full(len(clips), -1)
-    first[owner[::-1]] = np.arange(len(owner))[::-1]
-    if (first < 0).any():
-        raise InputError(f"Clip {int(np.argmin(first))} has no caption; leave it out.")
+    with_caption, first = np.unique(owner, return_index=True)
+    if missing := sorted({*range(len(clips))}.difference(with_caption.tolist())):
+        raise InputError(f"Clip {missing[0]} has no caption; leave it out.")
     if as_published:
         captions, owner = captions[first], np.arange(len(clips))
     else:
@@ -95,7 +94,7 @@ def measure_recall(
     owner = owner.astype(np.int64)
     to_clip = _best_ranks(captions, clips, [np.array([clip]) for clip in owner])
     order = np.argsort(owner, kind="stable")
-    own_captions = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
+    own_captions = np.split(order, np.cumsum(np.bincount(owner))[:-1])
     to_text = _best_ranks(clips, captions, own_captions)
     return (
         _summary("text-to-clip", to_clip, owner, draws, seed),
@@ -126,7 +125,7 @@ def compare_recall(
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
         raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
     weights = _drawn_clips(ours.clips, draws, seed)
-    first, second = (_draws(metric, side.ranks, weights) for side in (ours, baseline))
+    first, second = (_draws(METRICS[metric], side.ranks, weights) for side in (ours, baseline))
     return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
 
 
@@ -147,11 +146,9 @@ def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integ
 def _summary(
     direction: Direction, ranks: NDArray[np.int64], clips: NDArray[np.int64], draws: int, seed: int
 ) -> Retrieval:
-    weights = _drawn_clips(clips, draws, seed)
-    metrics = {
-        name: stats.interval(float((ranks <= _depth(name)).mean()), _draws(name, ranks, weights))
-        for name in METRICS
-    }
+    weights, metrics = _drawn_clips(clips, draws, seed), dict[str, Estimate]()
+    for name, depth in METRICS.items():
+        metrics[name] = stats.interval(float((ranks <= depth).mean()), _draws(depth, ranks, weights))
     return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
 
@@ -162,11 +159,7 @@ def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.
     return counts[:, clips]
 
 
-def _depth(metric: str) -> int:
-    return int(metric.removeprefix("R@"))
-
-
-def _draws(metric: str, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
-    """The metric [draws] where query i counts weights[:, i] times."""
-    hits = weights @ (ranks <= _depth(metric))
+def _draws(depth: int, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
+    """R@depth [draws] where query i counts weights[:, i] times."""
+    hits = weights @ (ranks <= depth)
     return np.asarray(hits / weights.sum(axis=1), dtype=np.float64)
