@@ -65,7 +65,7 @@ def pytest_sessionfinish(session):
 @pytest.fixture(autouse=True)
 def one_fresh_gallery(monkeypatch):
     """Hold results out on one fresh gallery; eight take long."""
-    monkeypatch.setattr("ccs.analysis.fresh.GALLERIES", 1)
+    monkeypatch.setattr("ccs.analysis.task.GALLERIES", 1)
 
 
 @pytest.fixture(scope="session")

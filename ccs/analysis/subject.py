@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ccs.analysis.evidence import Evidence, Reading, Tell, group_names, read_heads, say_nothing
-from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.galleries import format_left_out, open_people, set_question
 from ccs.analysis.inputs import Names, describe_model, load_model, open_classes
-from ccs.analysis.task import Sets, Task, halves, make_task
+from ccs.analysis.task import Sets, Task, draw_people, halves, make_task, on_people
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_images
 from ccs.errors import require_seed

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.analysis.galleries import embed_occupations, rank_gallery
+from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
+from ccs.data.synthetic import Drawn
 from ccs.errors import InputError
 from ccs.metrics import bias
 from ccs.metrics.accuracy import class_weights
@@ -54,7 +56,7 @@ class Sets:
         images: what TEXTSPAN reads, as `ccs.open_images` takes it.
         texts: its pool of texts.
         max_images: the most of these images.
-        held_out: measure results on fresh people (`ccs.analysis.fresh`) if these are synthetic faces.
+        held_out: measure results on fresh people (`draw_people`) if these are synthetic faces.
         left_out: number of people left out of crossed groups, by group.
     """
 
@@ -168,3 +170,46 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
 
     is_array = hasattr(images, "shape") or isinstance(images, Trunk)
     return images[rows] if is_array else [images[int(row)] for row in rows]
+
+
+# Fresh people, whom no model was trained on and no method has seen ----------------------------------------
+
+GALLERIES = 8
+"""Galleries of 600 faces, ranked together."""
+_FIRST_SEED = 500_000  # of galleries that nothing else uses
+
+
+def draw_people(gallery: BiasSet, attribute: str, seed: int) -> BiasSet | None:
+    """Draw fresh people for a question about synthetic faces.
+
+    Args:
+        gallery: people with the occupations, prompts, and K in force.
+        attribute: a column of groups; crossed if its name has commas.
+        seed: of the question.
+
+    Returns:
+        GALLERIES times 600 faces, with K the same share; None if the gallery isn't of synthetic faces.
+    """
+    if not re.fullmatch(r"world/faces( \(seed \d+\))?", gallery.name):
+        return None
+    first = _FIRST_SEED + GALLERIES * seed
+    drawn = [open_gallery("world/faces", seed=number) for number in range(first, first + GALLERIES)]
+    groups = {name: np.concatenate([people.groups[name] for people in drawn]) for name in drawn[0].groups}
+    scenes = [scene for people in drawn if isinstance(people.images, Drawn) for scene in people.images.scenes]
+    images = Drawn(scenes)
+    share = len(images) / len(gallery.images)
+    k = {name: round(share * number) for name, number in gallery.k.items()}
+    people = replace(gallery, images=images, groups=groups, k=k, digests=None)
+    return people if attribute in groups else cross_groups(people, attribute)[0]
+
+
+def on_people(task: Task, people: BiasSet, attribute: str) -> Task:
+    """Return a task with other people and the same prompts and control images.
+
+    Args:
+        task: the half that a method did not see.
+        people: from `draw_people`.
+        attribute: one of their columns of groups.
+    """
+    k = people.k.get(attribute, max(1, len(people.images) // 10))
+    return replace(task, people=people.images, groups=people.groups[attribute], k=k, units=None)

@@ -12,9 +12,8 @@ import pandas as pd
 
 from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, Reading, rank_heads
-from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.mitigations import Affine, least_change
-from ccs.analysis.task import Task, make_task
+from ccs.analysis.task import Task, draw_people, make_task, on_people
 from ccs.data import synthetic
 from ccs.heads import Head, HeadSet, Intervention
 from ccs.metrics import accuracy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ccs import HeadSet, InputError
-from ccs.analysis import fresh, search
+from ccs.analysis import search, task
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
 from ccs.batch import search as search_command
@@ -130,17 +130,17 @@ def test_an_answer_is_confirmed_by_the_intervals_of_skew_and_accuracy(skew, accu
 
 
 def test_results_on_synthetic_faces_are_held_out_on_people_that_nothing_has_seen(monkeypatch):
-    monkeypatch.setattr(fresh, "GALLERIES", 2)
+    monkeypatch.setattr(task, "GALLERIES", 2)
     gallery = open_gallery("world/faces")
-    people = fresh.draw_people(gallery, "gender,skin tone", 0)
+    people = task.draw_people(gallery, "gender,skin tone", 0)
     assert len(people.images) == len(people.groups["gender"]) == 1200
     assert people.k["gender"] == 2 * gallery.k["gender"]
     seeds = {scene.seed for scene in people.images.scenes}
     assert len(seeds) == 1200
-    others = fresh.draw_people(gallery, "gender", 1)
+    others = task.draw_people(gallery, "gender", 1)
     for known in (gallery, others, open_gallery("world/faces", seed=0)):
         assert not seeds & {scene.seed for scene in known.images.scenes}
-    assert fresh.draw_people(replace(gallery, name="faces"), "gender", 0) is None
+    assert task.draw_people(replace(gallery, name="faces"), "gender", 0) is None
 
 
 def test_search_refuses():

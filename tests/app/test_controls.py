@@ -13,7 +13,7 @@ from PIL import Image
 
 import ccs
 import ccs_benchmark
-from ccs.analysis import carriers, fresh
+from ccs.analysis import carriers, task
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
 from ccs.analysis.subject import Subject
@@ -95,7 +95,7 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
 def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
     """On the other half of the people; of synthetic faces on fresh ones."""
     monkeypatch.setattr(carriers, "STEPS", 5)
-    monkeypatch.setattr(fresh, "GALLERIES", 1)
+    monkeypatch.setattr(task, "GALLERIES", 1)
     names = ("judge", "artist", "teacher", "nurse")
     address = {"tab": "bias", "gallery": gallery, "attribute": "gender", "occupations": "\n".join(names)}
     screen = opened(app, address)
