@@ -29,12 +29,12 @@ NAMED = 0.8  # of these that a caption names
 PLAIN_SHARE = 0.25  # of the occupation images are faces without props; otherwise the skew can't be learned
 AROUND: dict[str, tuple[str, ...]] = {
     "frame": tuple(words.COLORS),
-    "weather": tuple(thing.word for thing in words.WEATHERS),
-    "flag": tuple(thing.word for thing in words.FLAGS),
+    "weather": tuple(words.WEATHERS),
+    "flag": tuple(words.FLAGS),
     "letter": words.LETTERS,
-    "animal": tuple(thing.word for thing in words.ANIMALS),
-    "vehicle": tuple(thing.word for thing in words.VEHICLES),
-    "food": tuple(thing.word for thing in words.FOODS),
+    "animal": tuple(words.ANIMALS),
+    "vehicle": tuple(words.VEHICLES),
+    "food": tuple(words.FOODS),
 }
 """The factors around the middle, with their values."""
 
@@ -129,22 +129,18 @@ def full_caption(s: Scene) -> str:
 
 def _caption(s: Scene, rng: np.random.Generator, share: float = NAMED) -> str:
     subject = _subject_phrase(s, rng)
-    phrases = {
-        "weather": s.weather,
-        "flag": s.flag and f"the flag of {s.flag}",
-        "letter": s.letter and f"the letter {s.letter}",
-        "animal": s.animal and article(s.animal),
-        "vehicle": s.vehicle and article(s.vehicle),
-        "food": s.food and article(s.food),
-    }
-    mentioned = (rng.random(1 + len(phrases)) < share).tolist()
-    corners = [
-        text for text, mention in zip(phrases.values(), mentioned[1:], strict=True) if text and mention
+    phrases = [
+        s.weather,
+        s.flag and f"the flag of {s.flag}",
+        s.letter and f"the letter {s.letter}",
+        *(thing and article(thing) for thing in (s.animal, s.vehicle, s.food)),
     ]
+    mentioned = (rng.random(1 + len(phrases)) < share).tolist()
+    corners = [text for text, here in zip(phrases, mentioned[1:], strict=True) if text and here]
     rng.shuffle(corners)
     framed = bool(s.frame and mentioned[0])
     if not (subject or corners or framed):
-        return _caption(s, rng, 1.0) if share < 1 and (s.frame or any(phrases.values())) else "a picture"
+        return _caption(s, rng, 1.0) if share < 1 and (s.frame or any(phrases)) else "a picture"
     medium = ("a picture", "a drawing", "an image", "a photo")[int(rng.random() * 4)]
     start = subject
     if rng.random() < 0.4:
@@ -168,9 +164,8 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
             phrase += f" with {s.skin_tone} skin"
         return phrase
     names = words.OCCUPATIONS[s.occupation]
-    word = (
-        names[0] if len(names) == 1 or rng.random() < 0.6 else names[1 + int(rng.random() * (len(names) - 1))]
-    )
+    first = len(names) == 1 or rng.random() < 0.6
+    word = names[0 if first else 1 + int(rng.random() * (len(names) - 1))]
     if s.props and s.gender != "person" and rng.random() < 0.15:
         return f"{article(s.gender)} working as {article(word)}"
     return article(word)
@@ -179,10 +174,7 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
 # Pictures ---------------------------------------------------------------------------------------------------
 
 SIZE = 72  # pixels per side, the organism's input
-_GLYPHS = {
-    thing.word: thing.glyph
-    for thing in (*words.ANIMALS, *words.VEHICLES, *words.FOODS, *words.WEATHERS, *words.FLAGS)
-}
+_GLYPHS = words.ANIMALS | words.VEHICLES | words.FOODS | words.WEATHERS | words.FLAGS
 _PLACES = {"weather": (1, 1), "flag": (3, 0.6), "animal": (1, 5), "food": (5, 5), "vehicle": (3, 5.25)}
 _SKY, _PAPER, _ROAD, _INK = (140, 180, 225), (250, 250, 250), (206, 206, 206), (20, 20, 30)
 _MASTER = 160  # pixels; a glyph of every size is reduced from this one rendering
@@ -243,33 +235,21 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     share, *jitter = rng.uniform((0.58, -0.03, -0.03), (0.66, 0.03, 0.03)).tolist()
     sizes = [int(size * part) for part in rng.uniform(0.25, 0.31, 5)]
     if scene.kind:
-        put(
-            glyph(_person(scene), int(size * share)),
-            size * (0.5 + jitter[0] + drift),
-            size * (0.5 + jitter[1]),
-        )
+        job = scene.occupation if scene.props else ""
+        person = words.person_glyph(scene.gender, scene.skin_tone, job, scene.hair, scene.age)
+        center = size * (0.5 + jitter[0] + drift), size * (0.5 + jitter[1])
+        put(glyph(person, int(size * share)), *center)
     if scene.letter:
         put(character(scene.letter, size // 4, _INK), 5 * step, 0.95 * step)
     for (factor, (x, y)), pixels in zip(_PLACES.items(), sizes, strict=True):
         if value := getattr(scene, factor):
             put(glyph(_GLYPHS[value], pixels), x * step, y * step)
-    return _styled(scene, image)
-
-
-def _person(scene: Scene) -> str:
-    occupation = scene.occupation if scene.props else ""
-    return words.person_glyph(scene.gender, scene.skin_tone, occupation, scene.hair, scene.age)
-
-
-def _styled(scene: Scene, image: Image.Image) -> Image.Image:
     if scene.style == "inverted":
         return ImageOps.invert(image)
     if scene.style == "tilted":
         angle = 25 if scene.seed // 3 % 2 else -25
         return image.rotate(angle, Image.Resampling.BILINEAR, fillcolor=(128, 128, 128))
-    if scene.style == "posterized":
-        return ImageOps.posterize(image, 1)
-    return image
+    return ImageOps.posterize(image, 1) if scene.style == "posterized" else image
 
 
 @lru_cache(maxsize=1)

@@ -6,26 +6,17 @@ Glyphs are OpenMoji's, under their names in the package `emoji`.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
-
-
-@dataclass(frozen=True)
-class Thing:
-    """A thing that a scene can show: its word, emoji name, and concept (one of ccs/texts/concepts.csv)."""
-
-    word: str
-    glyph: str
-    concept: str
 
 
 def _split(rows: str) -> list[str]:
     return [row.strip() for row in rows.split(",")]
 
 
-def _things(concept: str) -> tuple[Thing, ...]:
+def _things(concept: str) -> dict[str, str]:
+    """Return the things of a concept: word -> emoji name."""
     pairs = (row.partition("=") for row in _split(_DATA["things"][concept]))
-    return tuple(Thing(word, glyph or word.replace(" ", "_"), concept) for word, _, glyph in pairs)
+    return {word: glyph or word.replace(" ", "_") for word, _, glyph in pairs}
 
 
 _DATA = tomllib.loads(files("ccs.synthetic").joinpath("vocabulary.toml").read_text("utf-8"))

@@ -14,8 +14,8 @@ from ccs.synthetic.scene import glyph
 
 
 def test_every_glyph_exists():
-    things = (*world.ANIMALS, *world.VEHICLES, *world.FOODS, *world.WEATHERS, *world.FLAGS)
-    names, person = [thing.glyph for thing in things], world.person_glyph
+    things = (world.ANIMALS, world.VEHICLES, world.FOODS, world.WEATHERS, world.FLAGS)
+    names, person = [glyph_name for group in things for glyph_name in group.values()], world.person_glyph
     for tone, gender in product(world.SKIN_TONES, (*world.GENDERS, "person")):
         names += [person(gender, tone, occupation) for occupation in world.OCCUPATIONS]
         if gender in world.GENDERS:
@@ -37,7 +37,7 @@ def test_evaluation_sets():
     assert {s.style for s in unseen.images.scenes} == set(world.UNSEEN_STYLES)
     assert {s.style for s in images.images.scenes} == {""}
     label = images.labels[7]
-    assert images.images.scenes[7].animal == images.classes[label] == world.ANIMALS[label].word
+    assert images.images.scenes[7].animal == images.classes[label] == [*world.ANIMALS][label]
     with pytest.raises(InputError, match="no set 'cars'"):
         scenes("cars")
 
