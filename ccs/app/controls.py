@@ -11,7 +11,7 @@ from pydantic import Field
 from ccs.app.html import render
 from ccs.app.jobs import Regions, Tell, Work
 from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import Files, Long, Name, post
+from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT, MIN_COUNT, Request
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.services.model_cache import saw_drawings_only
@@ -51,18 +51,8 @@ def show(screen: Screen) -> None:
     """Show the screen as it is, without notices: each request closes them."""
 
 
-@post("tab")
-def set_tab(screen: Screen, tab: Name = "") -> None:
-    """Show another view.
-
-    Args:
-        screen: The screen that the form changes.
-        tab: The view's name, a key of `VIEWS`.
-
-    Raises:
-        InputError: If there is no such view.
-    """
-    screen.change(tab=tab)
+post_fields("tab", "tab")
+post_fields("heads/encoder", "encoder")
 
 
 @post("model")
@@ -87,20 +77,6 @@ def set_model(screen: Screen, model: Name = "") -> None:
 
 
 # -- heads ---------------------------------------------------------------------------------------------------
-
-
-@post("heads/encoder")
-def set_encoder(screen: Screen, encoder: Name = "") -> None:
-    """Show the heads of the other encoder.
-
-    Args:
-        screen: The screen that the form changes.
-        encoder: `IMAGE` or `TEXT`.
-
-    Raises:
-        InputError: For any other encoder.
-    """
-    screen.change(encoder=encoder)
 
 
 @post("heads/inspect")

@@ -62,3 +62,15 @@ def post(path: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+def post_fields(path: str, *names: str, **fixed: Any) -> None:
+    """Register `POST /path`, whose fields are those of the screen's state.
+
+    Args:
+        path: The form's path.
+        *names: The fields that the browser sends.
+        **fixed: Fields that change with them, by value.
+    """
+    form: Any = create_model(path, **dict.fromkeys(names, (Long, "")))  # type: ignore[call-overload]
+    ROUTES[path] = Route(form, lambda screen, **fields: screen.change(**fields, **fixed))

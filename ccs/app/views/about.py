@@ -32,7 +32,6 @@ def about_program(screen: Screen) -> str:
 
 VIEW = View(
     "about",
-    "About",
     "How the results were made: texts, images, judges, seeds, versions, and licenses.",
     render_about,
     about_program,

@@ -92,7 +92,6 @@ class View(NamedTuple):
 
     Attributes:
         name: The view's name in links.
-        title: The view's title.
         purpose: A sentence below the tabs.
         render: Returns a screen as HTML. It publishes its progress with `Screen.tell`, which raises NotReady
             if only the parts that need no long work are wanted.
@@ -100,10 +99,14 @@ class View(NamedTuple):
     """
 
     name: str
-    title: str
     purpose: str
     render: Callable[[Screen], Markup]
     program: Callable[[Screen], str]
+
+    @property
+    def title(self) -> str:
+        """The view's title."""
+        return self.name.capitalize()
 
 
 def run_lines(screen: Screen) -> str:

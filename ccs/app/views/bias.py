@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from ccs.analysis.bias import MEAN, BiasTable
+from ccs.analysis.bias import MEAN
 from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
 from ccs.app.jobs import NotReady
 from ccs.app.services.galleries import DRAWN, PHOTOGRAPHED, world
 from ccs.app.services.images import has_edits
-from ccs.app.session import App, Screen
+from ccs.app.session import Screen
 from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
 from ccs.app.views.base import Empty, Figure, View, with_model
-from ccs.app.views.query import (
-    DRAWS,
-    SHOWN_METRICS,
-    BiasQuery,
-    Embedded,
-    bias_lines,
-    embed_query,
-    natural_order,
-)
+from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query, natural_order
 from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
 
@@ -43,7 +36,9 @@ def render_bias(screen: Screen) -> Markup:
     """Return the view."""
     app, state, name = screen.app, screen.state, screen.gallery
     listed = dict.fromkeys((*app.galleries.names(state.model), name))
-    values: dict[str, Any] = {"galleries": [(n, _gallery_title(app, n)) for n in listed], "name": name}
+    titles = {n: "your own" if n.startswith(OWN) else GALLERY_TITLES.get(n, n) for n in listed}
+    sizes = {n: f" ({len(app.galleries.people(n).images)})" for n in listed if app.galleries.has(n)}
+    values: dict[str, Any] = {"galleries": [(n, titles[n] + sizes.get(n, "")) for n in listed], "name": name}
     try:
         app.galleries.find(name, screen.tell)
         query = BiasQuery.from_state(app, state)
@@ -51,7 +46,7 @@ def render_bias(screen: Screen) -> Markup:
         return render("bias.html", query=None, answer=Empty(str(step), "The results follow."), **values)
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
-        empty = Empty(f"{_gallery_title(app, name)} can't be shown", f"{error} {advice}")
+        empty = Empty(f"{titles[name]} can't be shown", f"{error} {advice}")
         return render("bias.html", query=None, answer=empty, **values)
     answer = with_model(screen, lambda model: _answer(screen, query))
     key, comparison = screen.session.fairer or (None, "")
@@ -74,60 +69,40 @@ def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
     """Return the measured bias, and its figures."""
     fairer.compare_methods(screen)
     embedded = embed_query(screen, query)
-    table = embedded.measure(screen)
-    figures = [first_images(screen, embedded), _groups(screen, query, table)]
-    figures += [metric_figure(screen, query, table), _preference_figure(screen, embedded, table)]
-    skew = table.of("MaxSkew").loc[MEAN]
-    return {"result": table, "skew": skew, "figures": figures}
+    table, ablate = embedded.measure(screen), screen.state.ablate
+    settings = {**screen.settings, **query.settings, "k": query.k}
+    of_row = {**settings, "occupation": query.occupation}
+    shares = table.shares.loc[query.occupation]
+    values = {"query": query, "result": table, "ablate": ablate}
+    changes = part_changes(embedded) if ablate else None
+    figures = [
+        first_images(screen, embedded, of_row),
+        Figure("groups", shares.loc[natural_order(shares.index)].reset_index(), of_row, values=values),
+        Figure("by-occupation", table.rows, settings, values=values),
+        Figure("preference", table.preference.rows, settings, values={**values, "changes": changes}),
+    ]
+    return {"result": table, "skew": table.of("MaxSkew").loc[MEAN], "figures": figures}
 
 
-def _gallery_title(app: App, name: str) -> str:
-    title = "your own" if name.startswith(OWN) else GALLERY_TITLES.get(name, name)
-    return f"{title} ({len(app.galleries.people(name).images)})" if app.galleries.has(name) else title
-
-
-def first_images(screen: Screen, embedded: Embedded) -> Figure:
+def first_images(screen: Screen, embedded: Embedded, settings: Mapping[str, Any]) -> Figure:
     """Return the first images for the occupation shown, before and after.
 
     Args:
-        screen: The screen.
+        screen: The screen, with the images.
         embedded: The embeddings that rank them.
+        settings: Settings of the figure.
     """
     query, pool = embedded.query, len(embedded.query.pool())
     labels, n = query.gallery.groups[query.attribute], min(FACES, pool)
-    before, after = embedded.first(n)
-    strips = []
-    for order, others in ((before, after), (after, before)):
-        strips.append(
-            [(i, screen.app.face(query.gallery.name, i), labels[i], i not in others) for i in order]
-        )
-    shown = np.array([*before, *after])
-    rows = pd.DataFrame({"ranking": np.repeat(["before", "after"], n), "rank": [*range(1, n + 1)] * 2})
-    rows = rows.assign(image=shown, group=labels[shown])
-    settings = {**screen.settings, **query.settings, "occupation": query.occupation}
-    values = {"strips": strips, "n": n, "pool": pool, "query": query}
-    return Figure("first-images", rows, settings, values=values)
-
-
-def _groups(screen: Screen, query: BiasQuery, table: BiasTable) -> Figure:
-    """Return each group's share of the top for the occupation shown, and its share of the pool."""
-    shares = table.shares.loc[query.occupation]
-    rows = shares.loc[natural_order(shares.index)].reset_index()
-    settings = {**screen.settings, **query.settings, "occupation": query.occupation, "k": query.k}
-    return Figure("groups", rows, settings, values={"query": query, "ablate": screen.state.ablate})
-
-
-def metric_figure(screen: Screen, query: BiasQuery, table: BiasTable) -> Figure:
-    """Return all metrics per occupation and their means, with chance levels.
-
-    Args:
-        screen: The screen.
-        query: The query.
-        table: Its answer.
-    """
-    settings = {**screen.settings, **query.settings, "k": query.k}
-    values = {"query": query, "tables": [table.of(metric) for metric in SHOWN_METRICS], "result": table}
-    return Figure("by-occupation", table.rows, settings, values={**values, "names": SHOWN_METRICS})
+    orders = dict(zip(("before", "after"), embedded.first(n), strict=True))
+    tables = [
+        pd.DataFrame({"ranking": side, "rank": range(1, n + 1), "image": order, "group": labels[order]})
+        for side, order in orders.items()
+    ]
+    values = {"orders": orders, "labels": labels, "face": partial(screen.app.face, query.gallery.name)}
+    return Figure(
+        "first-images", pd.concat(tables), settings, values={**values, "pool": pool, "query": query}
+    )
 
 
 def part_changes(embedded: Embedded) -> PartChanges | None:
@@ -138,18 +113,8 @@ def part_changes(embedded: Embedded) -> PartChanges | None:
     """
     query, (images, after), (texts, texts_after) = embedded
     task = rank_gallery(query.gallery, query.attribute, texts, one_pool=True)
-    return measure_part_changes(
-        images, [after], task, prompts=[texts_after[task.first_positions]], draws=DRAWS
-    )[0]
-
-
-def _preference_figure(screen: Screen, embedded: Embedded, table: BiasTable) -> Figure:
-    """Return the split into a general and an occupation-specific preference, and its change by ablation."""
-    query, ablate, preference = embedded.query, screen.state.ablate, table.preference
-    values = {"preference": preference, "query": query, "ablate": ablate}
-    changes = part_changes(embedded) if ablate else None
-    settings = {**screen.settings, **query.settings}
-    return Figure("preference", preference.rows, settings, values={**values, "changes": changes})
+    prompts = [texts_after[task.first_positions]]
+    return measure_part_changes(images, [after], task, prompts=prompts, draws=DRAWS)[0]
 
 
 def bias_program(screen: Screen) -> str:
@@ -158,9 +123,5 @@ def bias_program(screen: Screen) -> str:
 
 
 VIEW = View(
-    "bias",
-    "Bias",
-    "Who ranks first for an occupation, before and after ablation.",
-    render_bias,
-    bias_program,
+    "bias", "Who ranks first for an occupation, before and after ablation.", render_bias, bias_program
 )

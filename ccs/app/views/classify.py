@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from ccs.analysis.classify import ClassTable, label_images
-from ccs.app.html import percent, program, render
+from ccs.app.html import program, render
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
@@ -27,8 +27,6 @@ from ccs.metrics.accuracy import class_weights
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
-
-LISTED = 5  # classes per image
 
 
 def shown_example(screen: Screen) -> Example:
@@ -82,24 +80,11 @@ def answers_figure(screen: Screen, ablate: HeadSet, example: Example, head: Head
         head: The only head that is ablated, if the figure is about it.
     """
     table = measure_answers(screen, ablate, example)
-    listed = []
-    for _, rows in table.rows.groupby("image"):
-        most = rows[["before", "after"]].max(axis=1).nlargest(LISTED).index
-        listed.append(rows.loc[most, ["class", "before", "after"]].to_numpy().tolist())
-    names = [image.name for image in example.images]
+    names = np.repeat([image.name for image in example.images], len(example.classes))
     settings = {**screen.settings, "template": " | ".join(example.templates)}
-    return Figure(
-        "classify",
-        table.rows.assign(image=np.repeat(names, len(example.classes))),
-        settings | ({"ablated heads": str(head)} if head else {}),
-        str(head or ""),
-        {
-            "answers": list(zip(example.images, table.best.to_numpy().tolist(), listed, strict=True)),
-            "result": table,
-            "example": example,
-            "model": screen.model,
-        },
-    )
+    settings |= {"ablated heads": str(head)} if head else {}
+    values = {"result": table, "example": example, "model": screen.model}
+    return Figure("classify", table.rows.assign(image=names), settings, str(head or ""), values)
 
 
 class Story(NamedTuple):
@@ -214,7 +199,7 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]
     settings = {**screen.settings, "template": " | ".join(example.templates)}
-    values = {"images": overlaid, "ablate": ablate, "share": percent(share, 0)}
+    values = {"images": overlaid, "ablate": ablate, "share": share}
     return Figure("why", pd.DataFrame(rows, columns=columns), settings, values=values)
 
 
@@ -240,7 +225,6 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
 
 VIEW = View(
     "classify",
-    "Classify",
     "Zero-shot answers to images, before and after ablation.",
     render_classify,
     lambda screen: classify_lines(screen, screen.state.ablate),

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 import ccs
 from ccs.app.html import program, render
-from ccs.app.routes import Name, post
+from ccs.app.routes import post_fields
 from ccs.app.services import examples
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
@@ -29,32 +29,8 @@ if TYPE_CHECKING:
 RESULTS = 6  # heads listed by a search
 
 
-@post("heads/text")
-def choose_text(screen: Screen, text: Name = "") -> None:
-    """Rank images by another of the head's texts.
-
-    Args:
-        screen: The screen that the form changes.
-        text: The text's number, from 0.
-
-    Raises:
-        InputError: If it isn't a whole number.
-    """
-    screen.change(text=text)
-
-
-@post("heads/find")
-def search_heads(screen: Screen, text: Name = "") -> None:
-    """Search the model's heads for a text.
-
-    Args:
-        screen: The screen that the form changes.
-        text: The text; "" closes the search.
-
-    Raises:
-        InputError: If the text is too long.
-    """
-    screen.change(find=text, tab="heads")
+post_fields("heads/text", "text")  # another of the head's texts ranks images
+post_fields("heads/find", "find", tab="heads")  # "" closes the search
 
 
 def find_table(screen: Screen) -> pd.DataFrame:
@@ -71,7 +47,7 @@ def find_table(screen: Screen) -> pd.DataFrame:
 def render_heads(screen: Screen) -> Markup:
     """Return the view: the panel of one head, and a search over all."""
     state, head = screen.state, screen.state.head
-    search = with_model(screen, partial(_search, screen)) if state.find else None
+    search = with_model(screen, partial(_search, screen)) if state.find else ""
     if head is None:
         return render("heads.html", record=None, state=state, search=search)
     record = screen.records.head(head)
@@ -100,12 +76,11 @@ def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Em
 
 def _search(screen: Screen, model: Model) -> Figure:
     """Return the heads that encode the text best."""
-    text = screen.state.find
     columns = ["head", "rank", "share", "best", "best_share", "encodes"]
     rows = find_table(screen)[columns].head(RESULTS)
     concepts = [screen.records.head(Head.parse(name)).concept for name in rows["head"]]
-    settings = {**screen.settings, "text": text, "ablated heads": "", "gallery": world(model.name).pictures}
-    return Figure("find", rows, settings, values={"text": text, "concepts": concepts})
+    settings = {"text": screen.state.find, "ablated heads": "", "gallery": world(model.name).pictures}
+    return Figure("find", rows, {**screen.settings, **settings}, values={"concepts": concepts})
 
 
 def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
@@ -184,8 +159,12 @@ def top_images(screen: Screen, model: Model, record: HeadRecord, number: int = 0
     along = _embed(screen, model, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
-    strips = [[(i, app.face(name, i), z) for i, z in end] for end in ends]
-    values = {"strips": strips, "pictures": app.galleries.find(name), "text": text}
+    values = {
+        "strips": ends,
+        "face": partial(app.face, name),
+        "pictures": app.galleries.find(name),
+        "text": text,
+    }
     table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])
     settings = {**screen.settings, "gallery": name, "ablated heads": ""}
     return Figure("top-activating", table, settings, str(head), values)
@@ -200,10 +179,4 @@ def heads_program(screen: Screen) -> str:
     return tables + classify.classify_lines(screen, HeadSet([head]))
 
 
-VIEW = View(
-    "heads",
-    "Heads",
-    "What each attention head encodes, described by texts.",
-    render_heads,
-    heads_program,
-)
+VIEW = View("heads", "What each attention head encodes, described by texts.", render_heads, heads_program)

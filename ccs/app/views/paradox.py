@@ -13,21 +13,20 @@ from markupsafe import Markup, escape
 from ccs import paper
 from ccs.analysis.ablation_sets import AblationName
 from ccs.app.html import program, render
-from ccs.app.routes import Name, post
+from ccs.app.routes import post_fields
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.session import App, Screen
-from ccs.app.state import State, parse_ablation, require_choice
+from ccs.app.state import State, parse_ablation
 from ccs.app.views import claims
 from ccs.app.views.base import Empty, Figure, View, run_lines
 from ccs.bundled import planted_truth
 from ccs.errors import InputError
-from ccs.metrics.stats import LEVEL, Ranked, against_random
+from ccs.metrics.stats import Ranked, against_random
 from ccs.results import queries
 
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 CHANGES = ["difference", "difference_low", "difference_high"]
 FEWEST_SETS = 5  # random sets for a comparison
-KINDS = ["high", "low", "moderate", "random", "concept", "equal-high", "equal-low", "single"]
 
 
 class Contrast(NamedTuple):
@@ -35,13 +34,6 @@ class Contrast(NamedTuple):
 
     high: float
     ranked: Ranked
-
-    @property
-    def verdict(self) -> str:
-        """The conclusion in words."""
-        if not self.ranked.p_value <= 1 - LEVEL:
-            return "no evidence of a difference"
-        return "significantly less" if self.ranked.value < 0 else "significantly more"
 
 
 @dataclass(frozen=True)
@@ -79,10 +71,6 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     Raises:
         InputError: Without tables of accuracy and bias.
     """
-    return app.cache.get(("axes", quality, attribute), lambda: _read_axes(app, quality, attribute))
-
-
-def _read_axes(app: App, quality: str, attribute: str) -> Axes:
     both = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
     both = [tables for tables in both if all(map(len, tables))]
     if not both:
@@ -149,28 +137,15 @@ def published_changes() -> list[list[float]]:
     return changes
 
 
-@post("paradox/axes")
-def choose_axes(screen: Screen, attribute: Name = "", quality: Name = "") -> None:
-    """Plot another attribute's MaxSkew, or the accuracy on another dataset.
-
-    Args:
-        screen: The screen that the form changes.
-        attribute: The attribute; "" for the one that is plotted now.
-        quality: The accuracy dataset; "" for the mean of all.
-
-    Raises:
-        InputError: If the tables don't have the attribute or the dataset, or there are none.
-    """
-    axes = _axes(screen)
-    attribute = require_choice(attribute or axes.attribute, axes.attributes, "attribute")
-    screen.change(attribute=attribute, quality=require_choice(quality, ("", *axes.qualities), "dataset"))
+post_fields("paradox/axes", "attribute", "quality")
 
 
 def _axes(screen: Screen) -> Axes:
     """Return the plot's axes, for the attribute that the other views show."""
     claim = claims.find_claim(screen.records)
     attribute = screen.state.attribute or (claim.attribute if claim else "")
-    return read_axes(screen.app, screen.state.quality, attribute)
+    key = screen.state.quality, attribute
+    return screen.app.cache.get(("axes", *key), lambda: read_axes(screen.app, *key))
 
 
 def render_paradox(screen: Screen) -> Markup:
@@ -190,11 +165,9 @@ def render_paradox(screen: Screen) -> Markup:
         "marks": list(marks.itertuples()),
         "x": scale(100 * marks.filter(like="accuracy"), 6),
         "y": scale(-marks.filter(like="MaxSkew"), 7),
-        "kinds": [kind for kind in KINDS if kind in set(marks["kind"])],
     }
     names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
-    rows = marks.drop(columns=["kind", "title", "ablated", "link", "dx", "dy"])
-    rows = rows.rename(columns={"heads": "ablated heads"})
+    rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
     return render(
         "paradox.html",
         **values,
@@ -273,7 +246,6 @@ def paradox_program(screen: Screen) -> str:
 
 VIEW = View(
     "paradox",
-    "Paradox",
     "Do high-CCS heads carry accuracy and bias? Every measured set of heads.",
     render_paradox,
     paradox_program,

@@ -13,9 +13,8 @@ import numpy as np
 
 from ccs.analysis.bias import BiasTable, measure_people
 from ccs.analysis.galleries import embed_occupations, fewest_ranked, rank_gallery, set_question
-from ccs.analysis.sample_size import SMALLEST
-from ccs.app.html import count, program
-from ccs.app.routes import Files, Long, Name, post
+from ccs.app.html import program
+from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen
 from ccs.app.state import NO_HEADS, OWN, State, require_choice
@@ -23,7 +22,8 @@ from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.heads import ERASE, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
-from ccs.metrics import bias, ranking
+from ccs.metrics import ranking
+from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
 
 OPENING = ("judge", "artist", "teacher")
@@ -102,16 +102,9 @@ class BiasQuery:
         return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
 
     @property
-    def notices(self) -> list[str]:
-        """Sentences for the visitor about how the gallery was read."""
-        gallery, (fewest, _) = self.gallery, SMALLEST["bias"]
-        smallest = min(Counter(gallery.groups[self.attribute].tolist()).values())
-        notices = [f"{count(len(gallery.skipped), 'image')} left out: {n}" for n in gallery.skipped[:1]]
-        if smallest < fewest:
-            notices.append(
-                f"The smallest group has {count(smallest, 'image')}; results mean little below {fewest}"
-            )
-        return [f"{note[:1].upper()}{note[1:].removesuffix('.')}." for note in (*notices, *gallery.notes)]
+    def smallest(self) -> int:
+        """The number of images of the smallest group."""
+        return min(Counter(self.gallery.groups[self.attribute].tolist()).values())
 
     @property
     def most_k(self) -> int:
@@ -164,7 +157,7 @@ class Embedded(NamedTuple):
         gallery, attribute = self.query.gallery, self.query.attribute
         pairs = zip(self.images, self.texts, strict=True)
         tasks = ((images, rank_gallery(gallery, attribute, texts)) for images, texts in pairs)
-        return [bias.means(images, task)["MaxSkew"] for images, task in tasks]
+        return [means(images, task)["MaxSkew"] for images, task in tasks]
 
     def measure(self, screen: Screen) -> BiasTable:
         """Return the bias before and after the screen's ablation."""
@@ -281,15 +274,4 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
     screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
 
 
-@post("bias/row")
-def show_row(screen: Screen, row: Name = "") -> None:
-    """Show the images of another occupation.
-
-    Args:
-        screen: The screen that the form changes.
-        row: The occupation's number, from 0.
-
-    Raises:
-        InputError: If it isn't a whole number.
-    """
-    screen.change(row=row)
+post_fields("bias/row", "row")

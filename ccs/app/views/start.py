@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SHOWN = 12  # faces
 OCCUPATION = "judge"
-NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
 
 def render_start(screen: Screen) -> Markup:
@@ -78,19 +77,16 @@ def _people(screen: Screen, model: Model) -> Figure | Empty:
         return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
     embedded = embed_query(screen, query)
     gallery, table, (before, after) = query.gallery, embedded.measure(screen), embedded.first(SHOWN)
-    shares = table.shares.loc[OCCUPATION]
-    fronts = dict.fromkeys((shares[side] / shares["pool"]).idxmax() for side in ("before", "after"))
     rows = pd.DataFrame({"rank": range(1, SHOWN + 1), "image": after})
     rows = rows.assign(**{name: groups[after] for name, groups in gallery.groups.items()})
     values = {
         "claim": claim_of(screen),
         "query": query,
         "state": screen.state,
-        "fronts": shares.loc[list(fronts)].reset_index().to_numpy().tolist(),
+        "shares": table.shares.loc[OCCUPATION],
         "faces": [(screen.app.face(gallery.name, i), i not in before) for i in after],
         "skew": table.of("MaxSkew").loc[MEAN],
         "preference": table.preference,
-        "neutral": [prompt for prompt in table.preference.neutral if prompt.prompt in NEUTRAL],
     }
     settings = {**screen.settings, **query.settings, "occupation": OCCUPATION}
     return Figure("claim", rows, settings, values=values)
@@ -101,4 +97,4 @@ def start_program(screen: Screen) -> str:
     return bias_lines(screen, _query(screen), ("MaxSkew",))
 
 
-VIEW = View("start", "Start", "", render_start, start_program)
+VIEW = View("start", "", render_start, start_program)
