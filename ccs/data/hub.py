@@ -124,9 +124,8 @@ def _snapshot(record: DatasetRecord, commit: str, paths: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     patterns = [glob.escape(path) for path in paths] or None
-    return Path(
-        snapshot_download(record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns)
-    )
+    repository, kind = record.hub or "", "dataset"
+    return Path(snapshot_download(repository, repo_type=kind, revision=commit, allow_patterns=patterns))
 
 
 def _data_files(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
@@ -198,8 +197,8 @@ def read_part(
         InputError: If the set can't be reached or read.
     """
     with explained(record.name, record.hub or "", copy=not most_bytes or bool(record.excerpt)):
-        commit, paths = _data_files(record, token=False if most_bytes else None)
-    paths = [path for path in paths if path.lower().endswith(".parquet")]
+        commit, listed = _data_files(record, token=False if most_bytes else None)
+    paths = [path for path in listed if path.lower().endswith(".parquet")]
     paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows) if spaced else 1)]
     paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
     read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes, spaced=spaced)

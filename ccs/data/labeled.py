@@ -48,10 +48,8 @@ def _require_recorded(
 ) -> None:
     """Raise InputError if a copy of a known set has other numbers of rows or classes than its record."""
     if record.known and count and recorded and count != recorded:
-        raise InputError(
-            f"{rows.source!r} has {count:,} {unit}, but {record.title or record.name} {recorded:,}: it is "
-            "another set or part, or is laid out in a way that isn't known (docs/datasets.md)."
-        )
+        known = f"{record.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
+        raise InputError(f"{rows.source!r} has {count:,} {unit}, but {known}.")
 
 
 # Classes --------------------------------------------------------------------------------------------------
@@ -77,10 +75,8 @@ def _with_classes(
         classes = [name.replace("_", " ") for name in classes]
     _require_recorded(record, rows, len(classes), record.class_count, "classes")
     if len(classes) < 2:
-        raise InputError(
-            f"{rows.source!r} has only one class, {', '.join(classes)!r}: accuracy needs two. Give the "
-            "folder that holds one folder of images per class."
-        )
+        listed = ", ".join(classes)
+        raise InputError(f"{rows.source!r} has only one class, {listed!r}: give the folder of the classes.")
     if missing := sorted({name for subset in record.subsets.values() for name in subset} - {*classes}):
         raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
     subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
@@ -97,14 +93,8 @@ def _with_classes(
                 groups[name] = cells
     chosen = np.array(numbers, np.int64)[at]
     fields["fingerprint"] = fingerprint(fields["fingerprint"], chosen.tolist(), classes)
-    return ClassificationSet(
-        labels=chosen,
-        classes=tuple(classes),
-        templates=templates(record.templates),
-        subsets=subsets,
-        groups=groups,
-        **fields,
-    )
+    fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
+    return ClassificationSet(labels=chosen, subsets=subsets, groups=groups, **fields)
 
 
 def _read_classes(
@@ -299,11 +289,8 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
     if not ranked:
         needed = f"{smallest} images of two sets or more that its cut-off needs"
         raise InputError(f"No occupation of {record.name!r} has the {needed}.")
-    few = {name: counts[name] for name in counts if name not in ranked}
-    fields["notes"] += tuple(
-        f"occupation {name}: too few images ({images}) or sets ({n_sets})"
-        for name, (images, n_sets) in few.items()
-    )
+    few = [name for name in counts if name not in ranked]
+    fields["notes"] += tuple("occupation {}: only {} images (sets: {})".format(n, *counts[n]) for n in few)
     groups = {attribute: np.array([varied[row][attribute] for row in at]) for attribute in record.groups}
     units = np.unique(sets, return_inverse=True)[1].astype(np.int64)
     return _gallery(groups, dict(record.k), fields, occupations=ranked, pools=pools, units=units)

@@ -126,8 +126,8 @@ def fetch_excerpt(record: DatasetRecord) -> None:
         chosen = balanced_rows(list(zip(columns["race"], columns["gender"], strict=True)), record.excerpt)
     if chosen is None or len(images) < record.excerpt:
         raise InputError(f"{record.hub} no longer holds the {record.excerpt} rows of {record.name}.")
-    if reason := next((image for row in chosen if isinstance(image := images[row], str)), ""):
-        raise InputError(f"{record.name} has a row that is no image: {reason}.")
+    if broken := [row for row in chosen if isinstance(images[row], str)]:
+        raise InputError(f"{record.name} has a row that is no image: {images[broken[0]]}.")
     source = f"{record.title}: {record.address} at {commit[:12]}, {record.license}"
     cells = {record.image: pa.array([images[row] for row in chosen], pa.binary())}
     cells |= {name: [column[row] for row in chosen] for name, column in columns.items()}

@@ -76,7 +76,7 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_
     assert [gallery.units.tolist().index(unit) for unit in gallery.units] == [0] * 6 + [6] * 6 + [12] * 2
     # Chef has two images of one set, which has no halves, whatever their number.
     assert gallery.occupations == ("judge",)
-    assert "occupation chef: too few images (2) or sets (1)" in gallery.notes
+    assert "occupation chef: only 2 images (sets: 1)" in gallery.notes
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
         clone("socialcounterfactuals", max_images=5)
 
