@@ -27,7 +27,11 @@ SMALL = ("ViT-B-32-OpenAI",)
 
 @dataclass(frozen=True)
 class RehearsalOptions:
-    """Rehearse the paper's study on local servers. The exit status is 1 if a result is missing."""
+    """Rehearse the paper's study on local servers. The exit status is 1 if a result is missing.
+
+    Examples:
+        python -m scripts.rehearse --small
+    """
 
     models: tuple[str, ...] = ()
     """Printed names of the paper's models, such as ViT-B-16-LAION (default: all six)"""
@@ -191,7 +195,7 @@ def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured number"
 
 
-main = Command(RehearsalOptions, rehearse, ("python -m scripts.rehearse --small",))
+main = Command(RehearsalOptions, rehearse)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -50,7 +50,12 @@ def method_of(name: str) -> Method:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """Score methods on models in which it is known which heads carry a bias, and print the table."""
+    """Score methods on models in which it is known which heads carry a bias, and print the table.
+
+    Examples:
+        python -m ccs_benchmark --method "learned mask" --splits 1
+        python -m ccs_benchmark --method mymodule:find --cells cells.parquet
+    """
 
     method: Annotated[
         tuple[str, ...], describe("Method: name, or package.module:function; repeatable", "all")
@@ -124,13 +129,7 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
 
 
 main = Command(
-    ScoreOptions,
-    score_methods,
-    (
-        'python -m ccs_benchmark --method "learned mask" --splits 1',
-        "python -m ccs_benchmark --method mymodule:find --cells cells.parquet",
-    ),
-    "Interrupted; with --cells, the same command continues.",
+    ScoreOptions, score_methods, interrupted="Interrupted; with --cells, the same command continues."
 )
 
 if __name__ == "__main__":

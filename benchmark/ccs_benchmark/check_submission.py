@@ -82,17 +82,17 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Check submissions to the leaderboard."""
+    """Check submissions to the leaderboard.
+
+    Examples:
+        python -m ccs_benchmark.check_submission submissions/yours.py
+    """
 
     files: tuple[Path, ...]
     """Files of methods, with their cells next to them"""
 
 
-main = Command(
-    CheckOptions,
-    lambda settings: print("\n".join(map(check, settings.files))),
-    ("python -m ccs_benchmark.check_submission submissions/yours.py",),
-)
+main = Command(CheckOptions, lambda settings: print("\n".join(map(check, settings.files))))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -37,7 +37,12 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Explore attention heads of CLIP models in the browser: ablate them, and see what changes."""
+    """Explore attention heads of CLIP models in the browser: ablate them, and see what changes.
+
+    Examples:
+        clip-ccs app
+        clip-ccs app --model ViT-B-32/openai --results results
+    """
 
     results: Annotated[
         str | None,
@@ -117,12 +122,7 @@ def start(settings: Settings) -> None:
     os._exit(0)  # threads may be at work in PyTorch, which ends Python's own shutdown with abort()
 
 
-main = Command(
-    Settings,
-    start,
-    ("clip-ccs app", "clip-ccs app --model ViT-B-32/openai --results results"),
-    "Interrupted.",
-)
+main = Command(Settings, start, interrupted="Interrupted.")
 
 
 def bound_memory() -> None:

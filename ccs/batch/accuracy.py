@@ -19,7 +19,12 @@ MAX_CLASSES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions:
-    """Measure zero-shot accuracy on a dataset, and per class, with and without ablated heads."""
+    """Measure zero-shot accuracy on a dataset, and per class, with and without ablated heads.
+
+    Examples:
+        clip-ccs accuracy --model organism --ablate "L5.H3 L7.H1"
+        clip-ccs accuracy --model ViT-B-32/openai --dataset DIR
+    """
 
     model: options.ModelName = "organism"
     dataset: Annotated[str, options.DATA, options.describe(f"Images with classes: {options.IMAGES_FROM}")] = (
@@ -64,11 +69,4 @@ def format_accuracy(table: AccuracyTable) -> str:
     )
 
 
-main = Command(
-    AccuracyOptions,
-    print_accuracy,
-    (
-        'clip-ccs accuracy --model organism --ablate "L5.H3 L7.H1"',
-        "clip-ccs accuracy --model ViT-B-32/openai --dataset DIR",
-    ),
-)
+main = Command(AccuracyOptions, print_accuracy)

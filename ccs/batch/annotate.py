@@ -38,6 +38,10 @@ class AnnotateOptions:
 
     `export` writes a blind sample of text and concept pairs as a sheet to fill in. `import` reads the filled
     sheets, one per person, and prints and writes the agreement.
+
+    Examples:
+        clip-ccs annotate export --results results
+        clip-ccs annotate import anna.csv ben.csv
     """
 
     step: Literal["export", "import"]
@@ -257,5 +261,4 @@ def _comparisons(pairs: Sequence[Pair], answers: Answers) -> Iterator[tuple[str,
             yield person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n
 
 
-EXAMPLES = ("clip-ccs annotate export --results results", "clip-ccs annotate import anna.csv ben.csv")
-main = Command(AnnotateOptions, annotate, EXAMPLES)
+main = Command(AnnotateOptions, annotate)

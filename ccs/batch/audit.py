@@ -34,6 +34,11 @@ class AuditOptions:
     The command writes a page (audit.html), all numbers (audit.json), and a section for a model card
     (audit.md) per model, and a table of the models (models.csv). It skips models that --out already has with
     the same options. Under `accelerate launch -m ccs.batch.audit`, the processes share the models.
+
+    Examples:
+        clip-ccs audit --out audit
+        clip-ccs audit --model ViT-B-32/openai --gallery fairface-1.25 --attribute "gender,race"
+        clip-ccs audit --model ViT-B-32/openai --model ViT-B-16/openai --gallery DIR --publish USER/NAME
     """
 
     model: Annotated[tuple[str, ...], options.MODEL] = ("organism",)
@@ -175,12 +180,7 @@ def render(template: str, result: Audit) -> str:
 main = Command(
     AuditOptions,
     audit_models,
-    (
-        "clip-ccs audit --out audit",
-        'clip-ccs audit --model ViT-B-32/openai --gallery fairface-1.25 --attribute "gender,race"',
-        "clip-ccs audit --model ViT-B-32/openai --model ViT-B-16/openai --gallery DIR --publish USER/NAME",
-    ),
-    "Interrupted; the same command continues with the models that are missing.",
+    interrupted="Interrupted; the same command continues with the models that are missing.",
 )
 
 if __name__ == "__main__":

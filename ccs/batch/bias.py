@@ -14,27 +14,21 @@ from ccs.metrics.stats import Estimate, signed
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasOptions:
+class BiasOptions(options.RankingOptions):
     """Measure the social bias of image rankings: MaxSkew, NDKL, AUC, and logit gap.
 
     The model ranks images of people for each occupation. Each metric comes with its chance level, a 95%
     confidence interval, and its largest possible value.
+
+    Examples:
+        clip-ccs bias --model organism --attribute gender
+        clip-ccs bias --model DIR --gallery DIR --occupations "nurse, judge"
     """
 
-    model: options.ModelName = "organism"
-    gallery: options.Gallery = "world/faces"
-    occupations: options.Occupations = None
-    attribute: options.Attribute = None
     ablate: options.Ablation = ""
-    top: options.Top = None
-    template: options.Template = None
-    prompts: options.Prompts = None
-    max_images: options.MaxImages = None
     as_published: Annotated[bool, options.ANALYSIS] = False
     """MaxSkew of FairFace by race as in the paper's code, with its fault"""
     csv: options.Csv = None
-    skip_unreadable: options.SkipUnreadable = False
-    device: options.Device = "auto"
 
 
 def print_bias(settings: BiasOptions) -> None:
@@ -87,11 +81,4 @@ def format_bias(table: BiasTable) -> str:
     )
 
 
-main = Command(
-    BiasOptions,
-    print_bias,
-    (
-        "clip-ccs bias --model organism --attribute gender",
-        'clip-ccs bias --model DIR --gallery DIR --occupations "nurse, judge"',
-    ),
-)
+main = Command(BiasOptions, print_bias)

@@ -16,7 +16,12 @@ from ccs.cli.command_line import Command
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Match the heads of two models by what they encode, and list the changes, largest first."""
+    """Match the heads of two models by what they encode, and list the changes, largest first.
+
+    Examples:
+        clip-ccs compare organism-control organism
+        clip-ccs compare BASE FINE_TUNED --images DIR
+    """
 
     first: str
     """First model, such as the base model of a fine-tuned one"""
@@ -73,11 +78,4 @@ def _pair_row(pair: Any) -> dict[str, str]:
     }
 
 
-main = Command(
-    CompareOptions,
-    print_comparison,
-    (
-        "clip-ccs compare organism-control organism",
-        "clip-ccs compare BASE FINE_TUNED --images DIR",
-    ),
-)
+main = Command(CompareOptions, print_comparison)

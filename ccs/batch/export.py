@@ -19,6 +19,10 @@ class ExportOptions(SaveOptions):
     """Save a model with ablated heads as an open_clip or transformers folder with a model card.
 
     The folder has the format of the model's own. You can load it without clip-ccs.
+
+    Examples:
+        clip-ccs export --model ViT-B-32/openai --ablate "L8.H11 L9.H2" --out my_clip
+        clip-ccs export --model DIR --ablate L11.H3 --repo USER/NAME
     """
 
     ablate: Annotated[str, options.MODEL] = ""
@@ -38,11 +42,4 @@ def export_model(settings: ExportOptions) -> None:
     print(f"{title}: its embeddings, computed without clip-ccs, differ by at most {difference:.1e}.")
 
 
-main = Command(
-    ExportOptions,
-    export_model,
-    (
-        'clip-ccs export --model ViT-B-32/openai --ablate "L8.H11 L9.H2" --out my_clip',
-        "clip-ccs export --model DIR --ablate L11.H3 --repo USER/NAME",
-    ),
-)
+main = Command(ExportOptions, export_model)

@@ -17,7 +17,12 @@ MIN_HEADS = 8
 
 @dataclass(frozen=True)
 class HeadsOptions:
-    """Find the heads that encode a text, and list them, strongest first."""
+    """Find the heads that encode a text, and list them, strongest first.
+
+    Examples:
+        clip-ccs heads "dogs"
+        clip-ccs heads "a photo at night" --model ViT-B-32/openai --images DIR
+    """
 
     text: str
     """Text to look for, such as "dogs\""""
@@ -58,11 +63,4 @@ def format_heads(table: HeadTable) -> str:
     return printed("heads", about=table.about, encoding=encoding, heads=heads, among=AMONG, rows=rows)
 
 
-main = Command(
-    HeadsOptions,
-    print_heads,
-    (
-        'clip-ccs heads "dogs"',
-        'clip-ccs heads "a photo at night" --model ViT-B-32/openai --images DIR',
-    ),
-)
+main = Command(HeadsOptions, print_heads)

@@ -19,6 +19,10 @@ class LocalizeOptions(options.GalleryOptions):
     """Find the heads that carry a bias, and measure their ablation on held-out images and prompts.
 
     The result states how reliable the method is on models whose biased heads are known.
+
+    Examples:
+        clip-ccs localize --model organism --attribute gender
+        clip-ccs localize --model DIR --gallery DIR --method "activation patching"
     """
 
     method: Annotated[str, options.ANALYSIS, options.describe(f"Method: {', '.join(METHODS)}")] = DEFAULT
@@ -54,11 +58,4 @@ def format_carriers(table: CarrierTable) -> str:
     )
 
 
-main = Command(
-    LocalizeOptions,
-    print_carriers,
-    (
-        "clip-ccs localize --model organism --attribute gender",
-        'clip-ccs localize --model DIR --gallery DIR --method "activation patching"',
-    ),
-)
+main = Command(LocalizeOptions, print_carriers)

@@ -28,6 +28,11 @@ class MitigateOptions(options.GalleryOptions, SaveOptions):
 
     Each method is fitted on one half of the people and prompts, and measured on the other. The saved model
     has the best method that its weights can hold.
+
+    Examples:
+        clip-ccs mitigate --model organism --attribute gender --method projection --method LEACE
+        clip-ccs mitigate --model DIR --gallery DIR --preserve DIR --out fairer
+        clip-ccs mitigate --model DIR --gallery DIR --method ablation --repo USER/NAME
     """
 
     max_loss: options.MaxLoss = 2.0
@@ -140,12 +145,4 @@ def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
     ]
 
 
-main = Command(
-    MitigateOptions,
-    mitigate,
-    (
-        "clip-ccs mitigate --model organism --attribute gender --method projection --method LEACE",
-        "clip-ccs mitigate --model DIR --gallery DIR --preserve DIR --out fairer",
-        "clip-ccs mitigate --model DIR --gallery DIR --method ablation --repo USER/NAME",
-    ),
-)
+main = Command(MitigateOptions, mitigate)

@@ -32,6 +32,10 @@ class PublishOptions:
     """Publish results as a dataset on the Hub, and print the address of exactly these results.
 
     Results of other models in the dataset are left unchanged.
+
+    Examples:
+        clip-ccs publish --repo USER/NAME
+        clip-ccs publish --results results --repo USER/NAME --public
     """
 
     repo: Annotated[str, options.OUTPUT]
@@ -121,12 +125,4 @@ def _on_one_line(value: Any) -> Any:
     return one_line(value) if isinstance(value, str) else value
 
 
-main = Command(
-    PublishOptions,
-    publish,
-    (
-        "clip-ccs publish --repo USER/NAME",
-        "clip-ccs publish --results results --repo USER/NAME --public",
-    ),
-    "Interrupted; repeat the command.",
-)
+main = Command(PublishOptions, publish, interrupted="Interrupted; repeat the command.")

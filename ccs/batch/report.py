@@ -98,11 +98,6 @@ class Compared:
     correct: Measured | None = None
 
     @property
-    def difference(self) -> float | None:
-        """Measured minus printed."""
-        return None if self.measured is None else self.measured.value - self.claim.published
-
-    @property
     def agrees(self) -> bool | None:
         """Whether the printed number lies in the measured interval, plus or minus its last digit.
 
@@ -111,9 +106,8 @@ class Compared:
         if (measured := self.measured) is None:
             return None
         slack = (1.5001 if self.claim.measure in ("ccs", "alone") else 0.5001) * 10.0**-self.claim.digits
-        low, high = measured.low, measured.high
-        if math.isnan(low):
-            low = high = measured.value
+        known = not math.isnan(measured.low)
+        low, high = (measured.low, measured.high) if known else (measured.value, measured.value)
         return low - slack <= self.claim.published <= high + slack
 
 
@@ -353,7 +347,7 @@ def _row(cell: Compared, model_results: Results) -> dict[str, str]:
         "published": f"{claim.published:.{digits}f}",
         "measured": value,
         "95% interval": bounds,
-        "difference": "–" if cell.difference is None else f"{cell.difference:+.{digits}f}",
+        "difference": f"{cell.measured.value - claim.published:+.{digits}f}" if cell.measured else "–",
         "agrees": {True: "✓", False: "✗", None: "–"}[cell.agrees],
         "source": _source(cell),
     }
@@ -391,7 +385,11 @@ def _plain(value: float | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Write report.md: the paper's tables and figures next to your results."""
+    """Write report.md: the paper's tables and figures next to your results.
+
+    Examples:
+        clip-ccs report --results results --out report
+    """
 
     results: Annotated[str | None, DATA, unset("results/ if it holds any, else the bundled")] = None
     """Folder of results, or hf://datasets/USER/NAME"""
@@ -405,4 +403,4 @@ def write_report(settings: ReportOptions) -> None:
     print(settings.out / "report.md")
 
 
-main = Command(ReportOptions, write_report, ("clip-ccs report --results results --out report",))
+main = Command(ReportOptions, write_report)

@@ -22,6 +22,10 @@ class SearchOptions(options.GalleryOptions):
     """Find the smallest ablation that lowers MaxSkew at a bounded loss of accuracy.
 
     It is chosen on one half of the prompts and images, and measured on the other.
+
+    Examples:
+        clip-ccs search --model organism --attribute gender
+        clip-ccs search --model DIR --gallery DIR --preserve DIR --max-heads 4
     """
 
     max_loss: options.MaxLoss = 2.0
@@ -40,16 +44,16 @@ def find_ablation(settings: SearchOptions) -> None:
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(settings.model, device=settings.device)
     table = ccs.search(model, **settings.arguments(), limits=limits, tell=print)
-    about = table.about
-    show(format_search(table), about["skipped"])
+    setup = table.about
+    show(format_search(table), setup["skipped"])
     if settings.save:
         saved = Search(
             model=model.name,
             weights_hash=model.weights_hash,
             seed=settings.seed,
             limits=limits,
-            prompts=about["occupations"],
-            **{name: about[name] for name in ("gallery", "attribute", "preserve", "templates", "k")},
+            prompts=setup["occupations"],
+            **{name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")},
             **vars(table.outcome),
         )
         print(f"Saved to {searches.keep(tables, saved)}.")
@@ -85,11 +89,4 @@ def format_search(table: SearchTable) -> str:
     )
 
 
-main = Command(
-    SearchOptions,
-    find_ablation,
-    (
-        "clip-ccs search --model organism --attribute gender",
-        "clip-ccs search --model DIR --gallery DIR --preserve DIR --max-heads 4",
-    ),
-)
+main = Command(SearchOptions, find_ablation)

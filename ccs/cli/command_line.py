@@ -87,15 +87,13 @@ class Command(Generic[T]):
     """The `main` of a subcommand: parses its options, runs it, and returns its exit status.
 
     Args:
-        settings: Dataclass of its options. The docstring is the help text.
+        settings: Dataclass of its options. The docstring is the help text, with "Examples:".
         action: Function of the parsed options that does the work and returns an exit status (None means 0).
-        examples: Command lines shown at the end of the help text.
         interrupted: Message for a user who interrupts the command.
     """
 
     settings: type[T]
     action: Callable[[T], int | None]
-    examples: Sequence[str] = ()
     interrupted: str = "Interrupted; nothing was written."
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
@@ -116,22 +114,28 @@ class Command(Generic[T]):
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
         return _parse(self.app(), argv)
 
+    @property
+    def examples(self) -> list[str]:
+        """Command lines shown at the end of the help text."""
+        text = (inspect.getdoc(self.settings) or "").partition("\n\nExamples:\n")[2]
+        return [line.strip() for line in text.splitlines()]
+
     def app(self) -> App:
         """Return the parser of the options."""
         spec = sys.modules[self.settings.__module__].__spec__  # as `__main__` too it has the module's name
         module = spec.name.removesuffix(".__main__") if spec else ""
         subcommand = module.startswith(("ccs.", "batch."))
         program = f"clip-ccs {module.rpartition('.')[2]}" if subcommand else f"python -m {module}"
-        app = _app(program, inspect.getdoc(self.settings), self.examples)
+        app = _app(program, (inspect.getdoc(self.settings) or "").partition("\n\nExamples:")[0])
+        app.help_epilogue = "\n  ".join(("Examples:", *self.examples)) if self.examples else None
         app.default(self.settings)
         return app
 
 
-def _app(program: str, text: str | None, examples: Sequence[str] = ()) -> App:
+def _app(program: str, text: str) -> App:
     app = App(
         program,
-        help=re.sub(r"(?<!\n)\n(?!\n)", " ", text or ""),
-        help_epilogue="\n  ".join(("Examples:", *examples)) if examples else None,
+        help=re.sub(r"(?<!\n)\n(?!\n)", " ", text),
         help_format="plaintext",
         version_flags=(),
         group_parameters=Group("Options", sort_key=0),

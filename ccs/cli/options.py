@@ -176,8 +176,8 @@ Device = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class GalleryOptions:
-    """Options of the commands that reduce the bias of a ranking and preserve accuracy."""
+class RankingOptions:
+    """Options of the commands that rank people."""
 
     model: ModelName = "organism"
     gallery: Gallery = "world/faces"
@@ -186,15 +186,21 @@ class GalleryOptions:
     template: Template = None
     prompts: Prompts = None
     top: Top = None
+    max_images: MaxImages = None
+    skip_unreadable: SkipUnreadable = False
+    device: Device = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryOptions(RankingOptions):
+    """Options of the commands that reduce the bias of a ranking and preserve accuracy."""
+
     preserve: Annotated[
         str, DATA, describe(f"Labeled images on which accuracy must be preserved: {IMAGES_FROM}")
     ] = "world/subjects"
     classes: Classes = None
-    max_images: MaxImages = None
-    skip_unreadable: SkipUnreadable = False
     seed: Annotated[int, MACHINE, at_least(0)] = 0
     """Random seed of the halves: heads are chosen on one half and evaluated on the other"""
-    device: Device = "auto"
 
     def arguments(self) -> dict[str, Any]:
         """Return these options as arguments of `ccs.search`, `ccs.localize`, and `ccs.mitigate`."""

@@ -51,13 +51,18 @@ def _layers(text: str) -> tuple[int, ...] | str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Describe and score the attention heads of models, measure ablations, and write tables of results."""
+    """Describe and score the attention heads of models, measure ablations, and write tables of results.
+
+    Examples:
+        clip-ccs compute
+        clip-ccs compute --model ViT-B-32/openai --images DIR --gallery DIR
+        clip-ccs compute --paper --dry-run
+    """
 
     # `for_model` replaces None.
 
     paper: Annotated[bool, options.MODEL] = False
-    """The paper's study: its six models, images (ImageNet), texts, datasets, labeler, and judges, unless
-    other options change them"""
+    """The paper's study: its six models, ImageNet, texts, datasets, labeler, and judges, if not changed"""
     models: Annotated[tuple[str, ...], options.MODEL, Parameter(name="--model", metavar="STR")] = ORGANISMS
     """Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME; repeatable"""
     text_encoder: options.TextEncoder = None
@@ -100,8 +105,7 @@ class Settings:
     """Number of images of each dataset, at most"""
     skip_unreadable: options.SkipUnreadable = False
     full: Annotated[bool, options.ANALYSIS] = False
-    """Size of the bundled results: every K of the paper; on synthetic data all datasets and kinds of random
-    ablations, 2000 images, 400 of each dataset, and 200 random ablations instead of 600, 120, and 10"""
+    """Size of the bundled results: every K, all synthetic datasets, more images, and more random ablations"""
     ks: Annotated[
         tuple[int, ...] | None,
         options.ANALYSIS,
@@ -116,8 +120,7 @@ class Settings:
     as_published: Annotated[bool, options.ANALYSIS] = False
     """Also MaxSkew of FairFace by race and retrieval as in the paper's code"""
     judges: Annotated[str, options.JUDGES] = "tags"
-    """tags (no LLM), paper (its three LLMs, or successors), default (a current LLM of each provider), or
-    PROVIDER:MODEL,..."""
+    """tags (no LLM), paper (its three LLMs), default (one LLM of each provider), or PROVIDER:MODEL,..."""
     labeler: Annotated[str, options.JUDGES] = "tags"
     """tags (no LLM), paper (GPT-4o, or its successor), or PROVIDER:MODEL"""
     budget: Annotated[float | None, options.JUDGES, unset("twice the estimate, or 1")] = None

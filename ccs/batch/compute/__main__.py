@@ -83,16 +83,7 @@ def compute(settings: Settings, processes: Processes) -> int:
     return status
 
 
-main = Compute(
-    Settings,
-    _main,
-    (
-        "clip-ccs compute",
-        "clip-ccs compute --model ViT-B-32/openai --images DIR --gallery DIR",
-        "clip-ccs compute --paper --dry-run",
-    ),
-    "Interrupted; the same command continues from what is finished.",
-)
+main = Compute(Settings, _main, interrupted="Interrupted; the same command continues from what is finished.")
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple
         statistics = record.kind == "images"
         limit = settings.max_images if statistics else settings.eval_images
         items = min(record.rows, limit or record.rows)
-        images = items * max(1, record.frames)
+        images = items * (record.frames if record.kind == "videos" else 1)
         several, singles = (0, 0) if statistics else model.ablations(record)
         if record.address not in embedded or not record.hub:  # what sets share is embedded once
             layers = several * _LAYERS + singles * _LAYERS_OF_SINGLE

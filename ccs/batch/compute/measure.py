@@ -237,29 +237,28 @@ def _rows_of(ablation: AblationSet, rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
+@dataclass
 class _BiasRows:
     """Make the rows of one attribute of a set, the baseline first.
 
     With `main`, random sets get all metrics, too.
     """
 
-    def __init__(
-        self,
-        names: Row,
-        task: Ranking,
-        as_published: bool,
-        main: Sequence[skew.MetricName],
-        scale: Mapping[str, Any],
-    ) -> None:
-        self._measure = bias.Measuring(
-            task, metrics=(*skew.METRICS, *main[1:]), as_published=as_published, **scale
+    names: Row
+    task: Ranking
+    as_published: bool
+    main: Sequence[skew.MetricName]
+    scale: Mapping[str, Any]
+    baseline: bias_result.BiasResult | None = None
+    chances: Sequence[Mapping[str, Estimate]] = ()
+    parts_before: preference.Parts | None = None
+
+    def __post_init__(self) -> None:
+        metrics = (*skew.METRICS, *self.main[1:])
+        self.measuring = bias.Measuring(
+            self.task, metrics=metrics, as_published=self.as_published, **self.scale
         )
-        self._as_published, self._main, self._occupations = as_published, main, task.names
-        self._task, self._logit_scale, self._seed = task, scale["logit_scale"], scale["seed"]
-        self._parts_before: preference.Parts | None = None
-        self._row = names | {"k": task.k, "n": len(task.groups), "target": "pool"}
-        self._baseline: bias_result.BiasResult | None = None
-        self._chances: list[dict[str, Estimate]] = []
+        self.row = self.names | {"k": self.task.k, "n": len(self.task.groups), "target": "pool"}
 
     def rows(self, images: np.ndarray, scores: bias.Scores, kinds: set[str]) -> Iterator[Row]:
         """Make the rows of one set of heads.
@@ -270,36 +269,36 @@ class _BiasRows:
             kinds: The kinds of its ablation sets. Random ones have the main means only.
         """
         if kinds != {"random"}:
-            skew_only = kinds <= {"random", "single"} and not self._as_published
-            result = self._measure(images, scores, _MAIN_METRICS[:1] if skew_only else None)
-            if self._baseline is None:
-                self._baseline = result
+            skew_only = kinds <= {"random", "single"} and not self.as_published
+            result = self.measuring(images, scores, _MAIN_METRICS[:1] if skew_only else None)
+            if self.baseline is None:
+                self.baseline = result
                 _, first, alike = np.unique(result.pools, axis=0, return_index=True, return_inverse=True)
                 chances = [result.chance_shares(index) for index in first]
-                self._chances = [chances[index] for index in alike]
-            row = self._row | {"mode": result.mode}
+                self.chances = [chances[index] for index in alike]
+            row = self.row | {"mode": result.mode}
             for metric in result.metrics:
-                yield from (row | of_metric for of_metric in self._of_metric(result, self._baseline, metric))
-            if not self._as_published:
-                yield from (row | share for share in self._top_shares(result, self._baseline))
+                yield from (row | of_metric for of_metric in self._of_metric(result, self.baseline, metric))
+            if not self.as_published:
+                yield from (row | share for share in self._top_shares(result, self.baseline))
                 yield from (row | part for part in self._part_rows(scores))
-        elif self._baseline is not None and not self._as_published:
-            row = self._row | {"mode": self._baseline.mode, "occupation": ""}
-            for metric, value in self._measure.means(images, self._main, scores).items():
-                before = self._baseline.figure(metric)
+        elif self.baseline is not None and not self.as_published:
+            row = self.row | {"mode": self.baseline.mode, "occupation": ""}
+            for metric, value in self.measuring.means(images, self.main, scores).items():
+                before = self.baseline.figure(metric)
                 mean = replace(before, value=value, low=nan, high=nan)
                 yield row | {"metric": f"{metric} mean"} | _columns(mean, before.value, None)
 
     def _part_rows(self, scores: bias.Scores) -> Iterator[Row]:
         """Make the rows of the general and the specific part, if every prompt ranks all images."""
-        if self._task.pools is not None:
+        if self.task.pools is not None:
             return
-        logits, task = self._logit_scale * scores[self._task.first_positions], self._task
+        logits, task = self.scale["logit_scale"] * scores[self.task.first_positions], self.task
         try:
-            parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self._seed)
+            parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self.scale["seed"])
         except InputError:  # one prompt, or a group of one image
             return
-        before = self._parts_before = self._parts_before or parts
+        before = self.parts_before = self.parts_before or parts
         for metric in PART_METRICS:
             (value, *drawn), (old, *old_drawn) = (getattr(of, metric.split()[0]) for of in (parts, before))
             effect = None
@@ -313,7 +312,7 @@ class _BiasRows:
         self, result: bias_result.BiasResult, baseline: bias_result.BiasResult, name: skew.MetricName
     ) -> Iterator[Row]:
         """Make the rows of one metric: mean and, of skews, sum over the occupations, then each of them."""
-        for place, occupation in [(None, ""), *enumerate(self._occupations)]:
+        for place, occupation in [(None, ""), *enumerate(self.task.names)]:
             value, before = result.figure(name, place), baseline.figure(name, place).value
             effect = None if result is baseline else bias_result.compare_bias(result, baseline, name, place)
             row = {"occupation": occupation} | _columns(value, before, effect)
@@ -322,13 +321,13 @@ class _BiasRows:
                 continue
             yield row | {"metric": f"{name} mean"}
             if name in skew.METRICS:
-                n = len(self._occupations)
+                n = len(self.task.names)
                 row |= _columns(value.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
     def _top_shares(self, result: bias_result.BiasResult, baseline: bias_result.BiasResult) -> Iterator[Row]:
         """Make the rows of each group's share of a top K, next to that of a random ranking."""
-        for index, (occupation, chances) in enumerate(zip(self._occupations, self._chances, strict=True)):
+        for index, (occupation, chances) in enumerate(zip(self.task.names, self.chances, strict=True)):
             row = {"occupation": occupation, "n": int(result.pools[index].sum())}
             for column, (group, chance) in enumerate(chances.items()):
                 share, before = (float(of.top_shares[index, column]) for of in (result, baseline))
@@ -339,12 +338,9 @@ class _BiasRows:
 
 def _columns(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
     """Make the columns of a result. difference: None for the baseline, and if there is no interval."""
-    change: Iterable[Any] = (estimate.value - baseline, None, None, None)
-    if difference is not None:
-        change = vars(difference).values()
-    names = ("difference", "difference_low", "difference_high", "p_value")
+    change = vars(difference).values() if difference else (estimate.value - baseline, None, None, None)
     row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
-    row |= dict(zip(names, change, strict=True))
+    row |= zip(("difference", "difference_low", "difference_high", "p_value"), change, strict=True)
     if isinstance(estimate, bias_result.Figure):
         chance = estimate.chance
         row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
