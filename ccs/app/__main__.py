@@ -110,12 +110,12 @@ def start(settings: Settings) -> None:
     app = App(collection, places=models, first=first, folder=folder)
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port or None)
-    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
-    threading.Thread(target=warm, args=(app,), daemon=True).start()
     end = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: end.set())
+    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
+    threading.Thread(target=warm, args=(app,), daemon=True).start()
     end.wait()
     server.get_blocks().close(verbose=False)
     sys.stdout.flush()

@@ -21,7 +21,6 @@ from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault
-from tests.support.visitor import Visitor
 
 pytestmark = MARKS
 
@@ -85,13 +84,24 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
     assert endpoint() == "http://127.0.0.1:9"
 
 
-def test_a_stop_during_work_ends_without_a_fault(tmp_path):
+ENDLESS = """
+import torch
+from ccs.app import __main__ as entry
+
+def work(app):
+    while True:
+        torch.rand(500, 500) @ torch.rand(500, 500)
+
+entry.warm = work
+raise SystemExit(entry.main([]))
+"""
+
+
+def test_a_stop_during_work_in_pytorch_ends_without_a_fault(tmp_path):
+    """Python's own shutdown ends with abort() then."""
     env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with started(env) as (address, output), Visitor(address) as visitor:
+    with started(env, (sys.executable, "-u", "-c", ENDLESS)) as (_, output):
         assert "Opens on organism: as chosen." in output
-        visitor.visit("tab=bias&ablate=L4.H0")
-        while "embeds" not in visitor["status"]:
-            visitor.poll()
 
 
 FIRST_PAGE = """

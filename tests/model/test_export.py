@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from timm.models import _registry
 
 import ccs
-from ccs import HeadSet
+from ccs import HeadSet, InputError
 from ccs.batch import export as command
 from ccs.model.encoders import convolutional
 from ccs.model.export import export
@@ -23,6 +23,8 @@ def test_open_clip_alone_gives_our_embeddings(name, off, request, tmp_path, pict
     model = request.getfixturevalue(name)
     before, folder, texts = model.weights_hash, tmp_path / "out", ["a dog", "a cat"]
     assert export(model, off, folder) <= 1e-5
+    with pytest.raises(InputError, match="out is already there"):
+        export(model, off, folder)
     clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     with torch.no_grad():
         images = clip.eval().encode_image(torch.stack([*map(preprocess, pictures(4))]), normalize=True)
