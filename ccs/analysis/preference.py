@@ -100,6 +100,12 @@ def measure_preference(
     distinct, images, reason = np.unique(first_alike(texts[0])), list(images), ""
 
     def split(embeddings: NDArray[np.floating], prompts: NDArray[np.floating]) -> Split:
+        """Split the group score gaps of these images.
+
+        Args:
+            embeddings: Unit embeddings of the images.
+            prompts: Unit embeddings of the prompts.
+        """
         scores = model.logit_scale * cosines(prompts[distinct], embeddings)
         return preference.split(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
 

@@ -85,7 +85,7 @@ def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
     sampled = sample(pairs, n)
-    rows = pd.DataFrame([(pair.key, *pair.cells, "") for pair in sampled], columns=[*COLUMNS])
+    rows = pd.DataFrame([(pair.id, *pair.cells, "") for pair in sampled], columns=[*COLUMNS])
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
     print("Next: clip-ccs annotate import FILE... with the same --results")
@@ -128,7 +128,7 @@ class Pair:
     verdicts: Mapping[str, Verdict]
 
     @property
-    def key(self) -> str:
+    def id(self) -> str:
         """An id that reveals nothing. Its letter stops spreadsheets from reading "12e5" as a number."""
         place = json.dumps([self.model, str(self.head), self.text, self.concept], ensure_ascii=False)
         return "p" + hashlib.sha256(place.encode()).hexdigest()[:11]
@@ -162,7 +162,7 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
         InputError: If no pair has verdicts of all judges.
     """
     settled = [pair for pair in pairs if None not in pair.verdicts.values()]
-    settled.sort(key=attrgetter("key"))
+    settled.sort(key=attrgetter("id"))
     if not settled:
         raise InputError("No pair has verdicts of all judges; run clip-ccs compute again.")
     rng = np.random.default_rng(seed)
@@ -193,7 +193,7 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     Raises:
         InputError: With the missing columns, or the first row that is wrong.
     """
-    pairs_by_key = {pair.key: pair for pair in pairs}
+    pairs_by_key = {pair.id: pair for pair in pairs}
     rows = csv_rows(source, name)
     if missing := [column for column in COLUMNS if rows and column not in rows[0]]:
         raise InputError(f"{name} lacks the columns {', '.join(missing)}; required: {', '.join(COLUMNS)}.")
@@ -225,7 +225,7 @@ def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, An
         `agreement.METRICS`, or `krippendorff_alpha` among people or among judges), value, low, high, n (pairs
         compared), left_out (pairs without a verdict), published (the paper's value, or None).
     """
-    answered = [pair for pair in pairs if any(pair.key in by_key for by_key in answers.values())]
+    answered = [pair for pair in pairs if any(pair.id in by_key for by_key in answers.values())]
     models = sorted({pair.model for pair in answered})
     groups = {model: [pair for pair in answered if pair.model == model] for model in models}
     groups |= {"all": answered} if len(models) > 1 else {}
@@ -243,7 +243,7 @@ def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, An
 
 def _comparisons(pairs: Sequence[Pair], answers: Answers) -> Iterator[tuple[str, str, str, Estimate, int]]:
     """Yield people, judges, metric, estimate, and number of pairs compared; "" among raters of a kind."""
-    people = {person: [by_key.get(pair.key) for pair in pairs] for person, by_key in answers.items()}
+    people = {person: [by_key.get(pair.id) for pair in pairs] for person, by_key in answers.items()}
     names = sorted({judge for pair in pairs for judge in pair.verdicts})
     judges = {judge: [pair.verdicts.get(judge) for pair in pairs] for judge in names}
     # All people or judges together first, then each of them.

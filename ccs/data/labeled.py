@@ -38,7 +38,7 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
     if record.kind == "classification":
         return _with_classes(record, rows, sample, names)
     if record.kind == "bias":
-        return people(record, rows, sample, names)
+        return make_people(record, rows, sample, names)
     folders = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     return ImageSet(**rows.readable(sample, strata=folders)[1])
 
@@ -157,7 +157,7 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 # People ---------------------------------------------------------------------------------------------------
 
 
-def people(
+def make_people(
     record: DatasetRecord,
     rows: Rows,
     sample: Sample = ALL,

@@ -17,7 +17,7 @@ from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, Datas
 from ccs.data.clips import retrieval_set
 from ccs.data.files import SPLITS, VIDEOS, list_files
 from ccs.data.hub import download
-from ccs.data.labeled import make_set, people, renamed
+from ccs.data.labeled import make_people, make_set, renamed
 from ccs.data.layouts import read_files
 from ccs.data.rows import Sample
 from ccs.data.synthetic import image_set, open_world
@@ -158,7 +158,7 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         InputError: If it is no such file, or exceeds a bound.
     """
     record, rows = DatasetRecord(name=name, kind="bias"), upload_rows(data, name)
-    return people(record, rows, every_column=True)
+    return make_people(record, rows, every_column=True)
 
 
 def _open(

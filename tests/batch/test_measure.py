@@ -118,7 +118,7 @@ def test_clips_are_also_scaled_as_the_paper_scales_them(tiny_model, tmp_path):
     head_sets = [HeadSet(), HeadSet([Head(5, 0)])]
     embedder = Embedder(tiny_model, Store(tmp_path, Processes()), Settings().for_model("tiny"))
     usual, published = (
-        read_embeddings(embedder.images(clips, head_sets, as_published=flag), head_sets)
+        read_embeddings(embedder.embed_set(clips, head_sets, as_published=flag), head_sets)
         for flag in (False, True)
     )
     frames = tiny_model.preprocess(clips.clips[0])
@@ -129,7 +129,7 @@ def test_clips_are_also_scaled_as_the_paper_scales_them(tiny_model, tmp_path):
     assert np.abs(usual(HeadSet()) - published(HeadSet())).max() > 1e-3
     places = np.array([3, 1])
     assert (
-        read_embeddings(embedder.images(clips, head_sets), head_sets, places)(HeadSet())
+        read_embeddings(embedder.embed_set(clips, head_sets), head_sets, places)(HeadSet())
         == usual(HeadSet())[places]
     ).all()
 

@@ -56,7 +56,7 @@ def pairs_in(folder):
 
 def fill(path, pairs, answer, spoil=lambda rows: None):
     """Write answers into a sheet: `answer(pair)` for each row; `spoil` may change the rows after that."""
-    known = {pair.key: pair for pair in pairs}
+    known = {pair.id: pair for pair in pairs}
     rows = read(path).to_dict("records")
     for row in rows:
         row["answer"] = answer(known[row["id"]])
@@ -72,7 +72,7 @@ def test_the_sample_is_stratified(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 100, seed=1)
     assert sorted(Counter(pair.model for pair in chosen).values()) == [33, 33, 34]
-    assert len({pair.key for pair in chosen}) == 100
+    assert len({pair.id for pair in chosen}) == 100
 
     def strata(subset, model):
         scored = [[*pair.verdicts.values()] for pair in subset if pair.model == model]
@@ -109,7 +109,7 @@ def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tm
     location = ["--results", str(collection), "--out"]
     assert annotate.main(["export", *location, str(sheet)]) == 0
     rows = read(sheet)
-    known = {pair.key: [pair.key, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
+    known = {pair.id: [pair.id, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
     assert [*rows] == ["id", "text", "concept", "answer"]
     assert rows.to_numpy().tolist() == [known[key] for key in rows["id"]]
     assert len(rows) == 100
@@ -132,7 +132,7 @@ def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tm
 def test_several_people(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 40)
-    ann = {pair.key: panel_says(pair) == "yes" for pair in chosen}
+    ann = {pair.id: panel_says(pair) == "yes" for pair in chosen}
     bob = {key: yes if i % 4 else (None if i % 8 else not yes) for i, (key, yes) in enumerate(ann.items())}
     rows = pd.DataFrame(annotate.agreement_rows(pairs, {"ann": ann, "bob": bob}))
     whole = rows[rows.model == "all"].set_index(["people", "judges", "metric"])

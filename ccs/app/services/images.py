@@ -145,22 +145,22 @@ class Images:
             return ablate
         from ccs.model.editing import fit_edits
 
-        def compute() -> HeadSet:
+        def fit_edits_once() -> HeadSet:
             self.tell(0.0, f"Fitting edits on {self.key}")
             edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self.trunk(model), self.groups)
             return edits | ablate.of_encoder(TEXT)
 
-        return self._keep(model, "fitted", compute, ablate)
+        return self._keep(model, "fitted", fit_edits_once, ablate)
 
     def contributions(self, model: Model) -> np.ndarray:
         """Return the contributions [n, heads, d] of the model's heads, in order."""
 
-        def compute() -> np.ndarray:
+        def embed_parts() -> np.ndarray:
             parts = self._parts(model, self.images, "embeds, once,")
             embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
             return np.concatenate([contributions.direct for _, contributions in embedded])
 
-        return self._keep(model, "contributions", compute)
+        return self._keep(model, "contributions", embed_parts)
 
     def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads to each patch, after ablation.

@@ -87,7 +87,7 @@ class Embedder:
         shards = (stage.read_arrays(shard) for shard in range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
-    def images(
+    def embed_set(
         self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet], *, as_published: bool = False
     ) -> Stage:
         """Embed a set with each set of heads ablated. A clip's embedding is the mean of its frames'.
@@ -180,7 +180,7 @@ def read_embeddings(
     """Return a function that reads embeddings [n, D] with some heads ablated, and keeps only the last.
 
     Args:
-        stage: The stage of `Embedder.images`.
+        stage: The stage of `Embedder.embed_set`.
         head_sets: Its sets of heads.
         rows: The images to read (default: all).
     """

@@ -260,9 +260,9 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", stage_inputs)
         if stage.missing:
-            embedded = [self.embedder.images(host, head_sets)]
+            embedded = [self.embedder.embed_set(host, head_sets)]
             if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
-                embedded.append(self.embedder.images(host, head_sets, as_published=True))
+                embedded.append(self.embedder.embed_set(host, head_sets, as_published=True))
             stage.started = monotonic()  # not when it was opened
             readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
             with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
