@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from ccs.app.html import render
 from ccs.app.jobs import Regions, Tell, Work
@@ -23,12 +23,11 @@ from ccs.heads import Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
-NO_FILES: Files = []
 COPIES, MORE = 3, 2**30  # copies of the weights that an analysis holds, and other bytes it needs
 
 
 def new_key() -> str:
-    """Return an unguessable key for a page or a visitor's gallery."""
+    """Return an unguessable key for a page."""
     return secrets.token_urlsafe(16)
 
 
@@ -157,7 +156,7 @@ def set_example(screen: Screen, example: Name = "") -> None:
 
 
 @post("images/add")
-def add_images(screen: Screen, files: Files = NO_FILES) -> None:
+def add_images(screen: Screen, files: Files = ()) -> None:
     """Add the visitor's images. The link then says that it was made with such images.
 
     Notices report the files that couldn't be read, and those beyond `MAX_IMAGES`.

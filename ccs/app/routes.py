@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, create_model
@@ -15,7 +15,7 @@ from ccs.errors import InputError
 Name = Annotated[str, Field(max_length=300)]
 Long = Annotated[str, Field(max_length=50_000)]
 """Limits on what a browser may send. The code that uses a value checks its meaning."""
-Files = list[InstanceOf[UploadFile]]
+Files = Sequence[InstanceOf[UploadFile]]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 

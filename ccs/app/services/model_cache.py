@@ -112,19 +112,14 @@ class ModelCache:
             The heads, none if they aren't known yet.
         """
         if (name, encoder) not in self._heads:
-            try:
+            with suppress(InputError):
                 source = find_model(self.place(name))
                 config = source.config["text_cfg"]
-                if encoder == TEXT and "layers" not in config:
-                    return HeadSet()
-                self._heads[name, encoder] = (
-                    known_encoder(source).heads
-                    if encoder == IMAGE
-                    else last_layers(config["layers"], config["heads"], TEXT)
-                )
-            except InputError:
-                return HeadSet()
-        return self._heads[name, encoder]
+                if encoder == IMAGE:
+                    self._heads[name, encoder] = known_encoder(source).heads
+                elif "layers" in config:
+                    self._heads[name, encoder] = last_layers(config["layers"], config["heads"], TEXT)
+        return self._heads.get((name, encoder), HeadSet())
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a loaded model.
