@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ccs.app.html import count, head_state, render
 from ccs.app.jobs import NO_REGIONS, Job, NotReady, Regions, Tell, keep_quiet, wait_for_nothing
@@ -68,33 +68,28 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
         tell(share, doing, regions(screen, complete=False) if fresh and doing != previous else NO_REGIONS)
 
     screen.tell = publish
-    try:
-        return regions(screen)
-    except InputError as error:
-        return _failed(screen, str(error))
-    except Exception:
-        log.exception("the view %r failed", screen.state.tab)
-        return _failed(screen, "Something went wrong; the error was logged.")
+    return regions(screen)
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
-    """Return the page's regions as HTML.
+    """Return the page's regions as HTML. If the view fails, the rest of the page still works.
 
     Args:
         screen: The screen.
         complete: False for what can be shown without long work.
     """
-    screen = screen if complete else replace(screen, tell=wait_for_nothing)
-    return _around(screen, VIEWS[screen.state.tab].render(screen))
-
-
-def _failed(screen: Screen, reason: str) -> dict[str, str]:
-    """Return the page without its view: the rest of it still works."""
-    return _around(screen, escape(Empty("This view can't be shown", reason)))
-
-
-def _around(screen: Screen, body: Markup) -> dict[str, str]:
-    main = render("main.html", view=VIEWS[screen.state.tab], body=body)
+    screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
+    body: Markup | Empty
+    try:
+        body = view.render(screen)
+    except NotReady as step:
+        body = Empty(str(step), "The results follow in a moment.")
+    except InputError as error:
+        body = Empty("This view can't be shown", str(error))
+    except Exception:
+        log.exception("the view %r failed", view.name)
+        body = Empty("This view can't be shown", "Something went wrong; the error was logged.")
+    main = render("main.html", view=view, body=body)
     return {"top": _top(screen), "strip": _strip(screen), "left": _column(screen), "main": main}
 
 

@@ -13,7 +13,6 @@ from ccs.analysis.bias import MEAN
 from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
-from ccs.app.jobs import NotReady
 from ccs.app.services.galleries import DRAWN, PHOTOGRAPHED, world
 from ccs.app.services.images import has_edits
 from ccs.app.session import Screen
@@ -42,8 +41,6 @@ def render_bias(screen: Screen) -> Markup:
     try:
         app.galleries.find(name, screen.tell)
         query = BiasQuery.from_state(app, state)
-    except NotReady as step:
-        return render("bias.html", query=None, answer=Empty(str(step), "The results follow."), **values)
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
         empty = Empty(f"{titles[name]} can't be shown", f"{error} {advice}")
