@@ -16,10 +16,12 @@ import gradio as gr
 import pandas as pd
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from gradio.context import LocalContext
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, validate_call
 
 import ccs
 from ccs.analysis.galleries import embed_occupations, set_question
+from ccs.app.guard import client_of
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world
@@ -241,8 +243,13 @@ def _decode(image: str) -> bytes:
         ) from None
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with strict type checks. The caller gets its errors as sentences."""
+def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    """Return the function with strict type checks. The caller gets its errors as sentences.
+
+    Args:
+        function: The function.
+        calls: Gets the caller's address while the function runs.
+    """
     strict = validate_call(config=ConfigDict(strict=True))(function)
     names = list(inspect.signature(function).parameters)
 
@@ -257,16 +264,20 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         Raises:
             gr.Error: For arguments of another type or length, and for the function's InputError.
         """
+        request = LocalContext.request.get()
+        calls.append(client := client_of(request.request.scope) if request else "")
         try:
             return strict(**dict(zip(names, args, strict=False)), **kwargs)
         except (ValidationError, InputError) as error:
             reason = str(error) if isinstance(error, InputError) else describe_problem(error)
             raise gr.Error(reason[:2000], print_exception=False) from None
+        finally:
+            calls.remove(client)
 
     return call
 
 
-def add_to(server: gr.Server, app: App) -> None:
+def add_to(server: gr.Server, app: App, calls: list[str]) -> None:
     """Register the functions as API endpoints and MCP tools of their names.
 
     Functions that run a model share one line and run one at a time. The others run up to four at once.
@@ -274,12 +285,13 @@ def add_to(server: gr.Server, app: App) -> None:
     Args:
         server: The server that gets the endpoints.
         app: The models and galleries to answer from.
+        calls: Gets the addresses whose calls run a model.
     """
     functions = Api(app)
     for name in FUNCTIONS:
         heavy = name in HEAVY
         server.api(
-            _checked(getattr(functions, name)),
+            _checked(getattr(functions, name), calls if heavy else []),
             name=name,
             concurrency_limit=1 if heavy else 4,
             concurrency_id="model" if heavy else "tables",

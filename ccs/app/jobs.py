@@ -125,9 +125,14 @@ class Job:
 
 
 class Jobs:
-    """All jobs. An address runs one of a kind while others have any, else two. Use it in the event loop."""
+    """All jobs. An address runs one of a kind while others have any, else two. Use it in the event loop.
+
+    Attributes:
+        calls: The addresses whose API calls run a model now, which count as theirs of a page.
+    """
 
     def __init__(self) -> None:
+        self.calls: list[str] = []
         self._jobs: list[Job] = []  # in order of arrival, not done
         self._threads = ThreadPoolExecutor(OF_ALL)
 
@@ -138,12 +143,13 @@ class Jobs:
             job.end.set()
             raise InputError("Too much is being computed right now. Try again in a moment.")
         self._jobs.append(job)
-        self._start_next()
+        self.start_waiting()
 
-    def _start_next(self) -> None:
+    def start_waiting(self) -> None:
         """Start the jobs whose turn it is."""
-        most = 2 if len({job.client for job in self._jobs}) == 1 else 1
+        most = 2 if len({*self.calls, *(job.client for job in self._jobs)}) == 1 else 1
         running = Counter((job.client, job.kind) for job in self._jobs if job.running)
+        running.update((client, "view") for client in self.calls)
         for job in self._jobs:
             if not job.running and running[turn := (job.client, job.kind)] < most:
                 running[turn] += 1
@@ -154,4 +160,4 @@ class Jobs:
     def _end(self, job: Job, _: object) -> None:
         job.end.set()
         self._jobs.remove(job)
-        self._start_next()
+        self.start_waiting()

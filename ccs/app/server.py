@@ -138,6 +138,7 @@ class Pages:
         fields = request.query_params if request.method == "GET" else await request.form()
         if (session := self.sessions.find(str(fields.get("page")))) is None:
             return PlainTextResponse("Nothing is under way.", 404)
+        self.jobs.start_waiting()
         running = [job for job in session.jobs.values() if not job.done]
         for job in running:
             job.last_poll, job.stopped = time.monotonic(), job.stopped or request.method == "POST"
@@ -174,8 +175,9 @@ def make_server(app: App) -> gr.Server:
     """Return the server of an app: its page, API, and MCP behind the request filter."""
     server = gr.Server(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
     server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
-    Pages(app).add_to(server)
-    api.add_to(server, app)
+    pages = Pages(app)
+    pages.add_to(server)
+    api.add_to(server, app, pages.jobs.calls)
     return server
 
 
