@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from ccs.app.html import render
 from ccs.app.jobs import Regions, Tell, Work
