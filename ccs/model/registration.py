@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.model.ablation import ablate
-from ccs.model.encoder import ImageEncoder
-from ccs.model.encoders import REGISTERED, decompose_registered
+from ccs.model.encoder import Encoder
+from ccs.model.encoders import REGISTERED
 from ccs.model.encoders.readouts import Parts
 
 TOLERANCE = 1e-5
@@ -78,55 +78,48 @@ def register_encoder(
     name = type(example).__name__
     if not matches(example):
         raise InputError(f"`matches` returns False for the example, of class {name}; it must return True.")
+    check = _check(example.eval(), decompose)
+    for part, difference in {
+        "embeddings": check.embedding,
+        "ablations": check.ablation,
+        "sum of contributions": check.contributions,
+        "ablations by ccs.ablate": check.in_module or 0.0,
+    }.items():
+        if not difference <= TOLERANCE:
+            raise InputError(
+                f"The decomposition of {name} isn't exact: its {part} differ by {difference:.1e} from "
+                f"the module's; at most {TOLERANCE:.0e} is allowed. Check stem, blocks, and read-out."
+            )
     REGISTERED.insert(0, (matches, decompose))
-    try:
-        check = _check(example.eval())
-        for part, difference in {
-            "embeddings": check.embedding,
-            "ablations": check.ablation,
-            "sum of contributions": check.contributions,
-            "ablations by ccs.ablate": check.in_module or 0.0,
-        }.items():
-            if not difference <= TOLERANCE:
-                raise InputError(
-                    f"The decomposition of {name} isn't exact: its {part} differ by {difference:.1e} from "
-                    f"the module's; at most {TOLERANCE:.0e} is allowed. Check stem, blocks, and read-out."
-                )
-    except BaseException:
-        REGISTERED.pop(0)
-        raise
     return check
 
 
 @torch.no_grad()
-def _check(example: Any) -> EncoderCheck:
-    encoder = ImageEncoder(example)
-    pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
+def _check(example: Any, decompose: Callable[[Any], Parts]) -> EncoderCheck:
+    parts = decompose(example)
+    encoder, random = Encoder(example, parts), torch.Generator().manual_seed(0)
+    pixels = torch.randn(2, 3, *parts.image_size, generator=random)
     unit = F.normalize(example(pixels), dim=-1)
     direct, remainder = encoder.contributions(encoder.embed_and_read(pixels)[1])
     ablation_sets = [HeadSet([head]) for head in encoder.all_heads]
-    expected = torch.stack([_with_zeroed_columns(example, head, pixels) for head in encoder.all_heads])
+    expected = []
+    for head in encoder.all_heads:
+        zeroed = copy.deepcopy(example)
+        layer = decompose(zeroed).layers[head.layer]
+        layer.projection.weight[:, head.head * layer.head_dim : (head.head + 1) * layer.head_dim] = 0
+        expected.append(F.normalize(zeroed(pixels), dim=-1))
     in_module, outputs = None, []
     with contextlib.suppress(InputError):  # the pass bypasses a head
         for heads in ablation_sets:
             with ablate(example, heads):
                 outputs.append(F.normalize(example(pixels), dim=-1))
-        in_module = _largest(torch.stack(outputs) - expected)
+        in_module = _largest(torch.stack(outputs) - torch.stack(expected))
     return EncoderCheck(
         embedding=_largest(encoder.embed(pixels)[0] - unit),
-        ablation=_largest(encoder.embed(pixels, ablation_sets) - expected),
+        ablation=_largest(encoder.embed(pixels, ablation_sets) - torch.stack(expected)),
         contributions=_largest(direct.sum(1) + remainder - unit),
         in_module=in_module,
     )
-
-
-def _with_zeroed_columns(example: Any, head: Head, pixels: Tensor) -> Tensor:
-    duplicate = copy.deepcopy(example)
-    parts = decompose_registered(duplicate)
-    assert parts is not None
-    layer = parts.layers[head.layer]
-    layer.projection.weight[:, head.head * layer.head_dim : (head.head + 1) * layer.head_dim] = 0
-    return F.normalize(duplicate(pixels), dim=-1)
 
 
 def _largest(difference: Tensor) -> float:
