@@ -9,7 +9,9 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from torch.nn import functional as F
 
+import ccs
 from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import ImageEncoder, TextEncoder
@@ -113,3 +115,39 @@ def test_every_text_encoder_is_exact_or_refused_with_the_reason():
             np.testing.assert_allclose(direct.sum(1) + remainder, expected[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are unknown."
     assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}
+
+
+class Attention4(torch.nn.Module):
+    """The attention of open_clip 4: torch's parameter names, and a projection that is called."""
+
+    def __init__(self, theirs):
+        super().__init__()
+        self.num_heads, self.head_dim, self.in_proj_bias = (
+            theirs.num_heads,
+            theirs.head_dim,
+            theirs.in_proj_bias,
+        )
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            self.register_parameter(name, getattr(theirs, name))
+        self.out_proj = theirs.out_proj
+
+    def forward(self, query, key, value, need_weights, attn_mask=None):
+        apart = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        matrices = apart if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
+        parts = zip((query, key, value), matrices, self.in_proj_bias.chunk(3), strict=True)
+        q, k, v = (F.linear(*part).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+        values = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
+        return self.out_proj(values.transpose(1, 2).flatten(2)), None
+
+
+def test_the_attention_of_open_clip_4_is_read_and_ablated_alike():
+    coca = shrunk.encoder("coca_ViT-B-32")
+    encoder = ImageEncoder(coca)
+    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
+    heads = HeadSet([Head(1, 0), Head(encoder.n_layers - 1, 1)])
+    expected = encoder.embed(x, [heads])[0]
+    for holder in (*coca.transformer.resblocks, coca.attn_pool):
+        holder.attn = Attention4(holder.attn)
+    np.testing.assert_allclose(ImageEncoder(coca).embed(x, [heads])[0], expected, atol=1e-6)
+    with torch.no_grad(), ccs.ablate(coca, heads):
+        np.testing.assert_allclose(plain(coca, x), expected, atol=1e-6)
