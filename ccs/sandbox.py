@@ -144,7 +144,7 @@ def serve() -> None:
 
 
 def _answer(
-    function: Callable[..., Any], args: Any, seconds: float, memory: int, most: int
+    function: Callable[..., Any], args: Any, seconds: float, memory: int, max_answer: int
 ) -> tuple[str, Any, bool]:
     """Return the kind of the answer, the answer, and whether this worker stays."""
     _limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1)
@@ -160,7 +160,7 @@ def _answer(
         kind, value = "large", None
     except BaseException as error:  # the panics of Rust too
         kind, value = "raised", reason(error)[:300]
-    if counted.bytes > most:
+    if counted.bytes > max_answer:
         kind, value = "long", None
     return kind, value, _memory()[1] < KEPT
 

@@ -63,8 +63,8 @@ def _show(s: Scene, factor: str, value: str) -> Scene:
         rng = np.random.default_rng((s.seed, 3))
         gender, tone = (values[rng.integers(len(values))] for values in (words.GENDERS, words.SKIN_TONES))
         return _worker(s, value, gender, tone)
-    shown: dict[str, Any] = {factor: value}
-    return replace(s, **shown)
+    change: dict[str, Any] = {factor: value}
+    return replace(s, **change)
 
 
 def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
