@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis import galleries, inputs
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import measure_gallery
+from ccs.analysis.bias import measure_ranking
 from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet
@@ -168,9 +168,9 @@ def audit(
                 galleries.embed_occupations(model, question),
                 {"attribute": name, "prompts": prompt_set.title},
             )
-            before, after = measure_gallery(
-                question, name, part[:2], [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
-            )
+            ranking = galleries.rank_gallery(question, name, texts)
+            settings: Row = {"logit_scale": model.logit_scale, "seed": seed, "metrics": METRICS}
+            before, after = measure_ranking(ranking, part[:2], [texts], **settings)
             same[prompt_set.title] = tuple(alike(question.occupations, texts))
             distinct = len(question.occupations) - sum(len(group) - 1 for group in same[prompt_set.title])
             sizes = {"n": before.n, "items": distinct}

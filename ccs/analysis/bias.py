@@ -208,8 +208,8 @@ def measure_people(
         BiasTable: as `bias` returns it.
     """
     ranking, choice = galleries.rank_gallery(people, attribute, texts[0]), {"seed": seed}
-    before, after = measure_gallery(
-        people, attribute, images, texts, logit_scale=model.logit_scale, **choice, **settings
+    before, after = measure_ranking(
+        ranking, images, texts, logit_scale=model.logit_scale, **choice, **settings
     )
     if "draws" in settings:
         choice["draws"] = settings["draws"]
@@ -247,14 +247,13 @@ def measure_people(
     )
 
 
-def measure_gallery(
-    gallery: BiasSet, attribute: str, images: inputs.Embeddings, texts: inputs.Embeddings, **settings: Any
+def measure_ranking(
+    ranking: Ranking, images: inputs.Embeddings, texts: inputs.Embeddings, **settings: Any
 ) -> tuple[BiasResult, BiasResult]:
-    """Measure the gallery's rankings before and after ablation, on the same resampled images.
+    """Measure rankings before and after ablation, on the same resampled images.
 
     Args:
-        gallery: with the occupations, prompts, and K in force (`set_question`).
-        attribute: one of its columns of groups.
+        ranking: from `ccs.analysis.galleries.rank_gallery`, with the texts before ablation.
         images: embeddings [n, d] of its images before ablation and, if the image encoder is ablated, after.
         texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
         settings: those of `ccs.metrics.bias.Measuring`; by default all metrics.
@@ -262,7 +261,7 @@ def measure_gallery(
     Returns:
         tuple: the results before and after, with one row per occupation; the same object without ablation.
     """
-    ranking, settings = galleries.rank_gallery(gallery, attribute, texts[0]), {"metrics": METRICS} | settings
+    settings = {"metrics": METRICS} | settings
     if texts[-1] is texts[0]:
         results = rankings.measure_ablations(images, ranking, **settings)
     else:

@@ -11,8 +11,8 @@ import pytest
 import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.bias import MEAN, measure_gallery
-from ccs.analysis.galleries import embed_occupations, set_question
+from ccs.analysis.bias import MEAN, measure_ranking
+from ccs.analysis.galleries import embed_occupations, rank_gallery, set_question
 from ccs.app.state import State
 from ccs.app.views.query import BiasQuery
 from ccs.batch import accuracy as accuracy_command
@@ -92,7 +92,9 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     app = SimpleNamespace(galleries=SimpleNamespace(people=lambda _: gallery), **named)
     query = BiasQuery.from_state(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
     pairs, scale = ([*embedded.values()], [texts, texts]), tiny_model.logit_scale
-    before, after = measure_gallery(query.gallery, query.attribute, *pairs, logit_scale=scale)
+    before, after = measure_ranking(
+        rank_gallery(query.gallery, query.attribute, texts), *pairs, logit_scale=scale
+    )
     for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
         for name in (MEAN, "judge", "nurse"):
             place = None if name == MEAN else NAMES.index(name)
