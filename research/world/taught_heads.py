@@ -128,7 +128,7 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
             row = {"head": str(head), "model": name, "concept": score.label or "–", "CCS": str(score.ccs)}
             if concept is None:
                 lesson = known.lessons.get(head)
-                lesson_text = " and ".join(lesson.parts) if lesson and lesson.kind == "several" else ""
+                lesson_text = " and ".join(lesson.parts) if lesson and not lesson.values else ""
                 lesson_text = lesson_text or ("nothing in common" if lesson else "left free")
                 free.append(row | {"taught": lesson_text, "carries most": largest, "share": f"{share:.0%}"})
             else:
