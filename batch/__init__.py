@@ -1,4 +1,4 @@
-"""`python -m batch.compute` and its siblings, from a clone: the programs are in `ccs/batch`."""
+"""`python -m batch.compute` and `python -m batch.audit`, from a clone: the programs are in `ccs/batch`."""
 
 from ccs import batch
 

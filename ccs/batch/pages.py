@@ -203,19 +203,6 @@ Block = str
 """Markdown: a heading, a paragraph, a list, or a table."""
 
 
-def fill(name: str, /, **values: Any) -> list[Block]:
-    """Render the Markdown template `templates/NAME.md`; see `filled`.
-
-    Args:
-        name: Name of the template.
-        **values: Values of its fields.
-
-    Returns:
-        The blocks of Markdown.
-    """
-    return filled(TEMPLATES, name, **values)
-
-
 def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
     """Render the template `NAME.md` of a folder and return its blocks.
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.analysis.ablation_sets import AblationName
-from ccs.batch.pages import as_markdown, fill, open_results
+from ccs.batch.pages import TEMPLATES, as_markdown, filled, open_results
 from ccs.cli.command_line import Command
 from ccs.cli.options import DATA, OUTPUT, parse_with, to_folder, unset
 from ccs.files import write_text
@@ -291,7 +291,8 @@ def build(collection: results.Collection) -> str:
     models = collection.models
     tables = {key: [compare_claim(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
     return as_markdown(
-        fill(
+        filled(
+            TEMPLATES,
             "report",
             source=collection.source,
             models=list(models),
