@@ -175,3 +175,11 @@ def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, res
     else:
         data = open_dataset(str(path), classes=names)
         assert [data.classes[label] for label in data.labels] == result
+
+
+def test_a_row_group_above_the_bound_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", as_parquet(cells(4), label=["cat", "dog"] * 2))
+    assert len(open_dataset(str(path)).images) == 4
+    monkeypatch.setattr("ccs.data.parquet.GROUP_BYTES", 100)
+    with pytest.raises(InputError, match=r"a row group has 0 MB.* at most 0 MB are read"):
+        open_dataset(str(path))
