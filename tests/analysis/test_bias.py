@@ -17,7 +17,7 @@ from ccs.app.state import State
 from ccs.app.views.query import BiasQuery
 from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
-from ccs.data import BiasSet, ClassificationSet
+from ccs.data import ClassificationSet
 from ccs.metrics import accuracy, group_gaps
 from ccs.results import schema
 from tests.support.bias_sample import plain_ndkl, plain_skews
@@ -25,14 +25,6 @@ from tests.support.compute_sample import measured
 from tests.support.datasets_sample import write_images
 
 OFF = HeadSet.parse("L4.H1 L5.H2")
-
-
-@pytest.fixture(scope="module")
-def gallery(pictures):
-    groups = {"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)}
-    settings = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
-    settings |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
-    return BiasSet(images=pictures(60), groups=groups, **settings)
 
 
 def figure(table, occupation, metric, column="after"):
