@@ -31,6 +31,7 @@ MODULES = {
     ),
     "Finding heads": (
         "ccs.analysis.ablation_sets", "ccs.analysis.carriers", "ccs.analysis.evidence",
+        "ccs.analysis.subject",
     ),
     "Making it fairer": ("ccs.analysis.mitigations",),
     "Results": ("ccs.results", "ccs.results.queries"),

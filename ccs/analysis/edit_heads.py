@@ -115,7 +115,13 @@ def edit_heads(
         raise InputError(f"The strength is a number from 0 (erase) to 1 (preserve), not {strength}.")
     model = load_model(model, device)
     people, attribute, _ = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
-    preserved, name = _open_preserved(model, preserve, strength, max_images)
+    preserved, name = None, ""
+    if isinstance(preserve, ClassificationSet | str):
+        dataset = open_classes(preserve, max_images=max_images)
+        preserved, name = Preserved(dataset.images, dataset.labels, strength=strength), dataset.name
+    elif preserve is not None:
+        texts = read_names(preserve, "text to preserve")
+        preserved, name = Preserved(texts=model.embed_texts(texts), strength=strength), ", ".join(texts)
     chosen = model.heads if heads is None else Intervention.from_heads(heads)
     if not chosen or not all(change.ablates for _, change in changes(chosen)):
         raise InputError(
@@ -137,16 +143,3 @@ def edit_heads(
         "strength": strength if preserved else 0.0,
     }
     return EditedModel(model, edits, pd.DataFrame(rows), about)
-
-
-def _open_preserved(
-    model: Model, preserve: ClassificationSet | str | Names | None, strength: float, max_images: int | None
-) -> tuple[Preserved | None, str]:
-    """Return what edits preserve, and its name."""
-    if preserve is None:
-        return None, ""
-    if isinstance(preserve, ClassificationSet | str):
-        dataset = open_classes(preserve, max_images=max_images)
-        return Preserved(dataset.images, dataset.labels, strength=strength), dataset.name
-    texts = read_names(preserve, "text to preserve")
-    return Preserved(texts=model.embed_texts(texts), strength=strength), ", ".join(texts)

@@ -163,10 +163,12 @@ def open_subject(
         InputError: If an argument does not fit the others.
     """
     require_seed(seed)
-    most, skip = choices.get("max_images"), choices.get("skip_unreadable", False)
-    people, attribute, left_out = open_people(gallery, choices.get("attribute"), most, skip_unreadable=skip)
+    max_images, skip = choices.get("max_images"), choices.get("skip_unreadable", False)
+    people, attribute, left_out = open_people(
+        gallery, choices.get("attribute"), max_images, skip_unreadable=skip
+    )
     preserve = choices.get("preserve", "world/subjects")
-    controls = open_classes(preserve, choices.get("classes"), None, most, skip)
+    controls = open_classes(preserve, choices.get("classes"), None, max_images, skip)
     question = (choices.get("template"), choices.get("top"), choices.get("prompts"))
     people = set_question(people, occupations, *question)
     sets = Sets(people=people, controls=controls, held_out=True, left_out=left_out)
