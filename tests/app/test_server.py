@@ -1,4 +1,4 @@
-"""The server: pages, fragments, work that is watched or canceled, uploads, and pages without a script."""
+"""The server: pages, fragments, work that is watched or canceled, and uploads."""
 
 import asyncio
 import re
