@@ -265,7 +265,7 @@ def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., An
             gr.Error: For arguments of another type or length, and for the function's InputError.
         """
         request = LocalContext.request.get()
-        calls.append(client := client_of(request.request.scope) if request else "")
+        calls.append(client := client_of(request.request.scope) if request and request.request else "")
         try:
             return strict(**dict(zip(names, args, strict=False)), **kwargs)
         except (ValidationError, InputError) as error:

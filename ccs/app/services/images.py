@@ -17,7 +17,7 @@ from ccs.app.services.cache import Cache
 from ccs.app.services.examples import as_model_input
 from ccs.app.services.uploads import InputImage
 from ccs.app.state import NO_HEADS
-from ccs.heads import IMAGE, TEXT, HeadSet, changes
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes
 
 if TYPE_CHECKING:
     from ccs.model.encoder import Trunk
@@ -66,7 +66,7 @@ class Images:
     images: Sequence[Image.Image]
     cache: Cache
     tell: Tell = keep_quiet
-    originals: Sequence[InputImage] = ()
+    originals: tuple[InputImage, ...] = ()
     groups: Mapping[str, Any] = field(default_factory=dict)
 
     def _keep(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
@@ -109,7 +109,7 @@ class Images:
         start = self.whole(model).trunk
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
             return self.images if start is None else start
-        below = ablate & {head for head in ablate.of_encoder(IMAGE) if head.layer < layer}
+        below = Intervention.from_heads(ablate & {h for h in ablate.of_encoder(IMAGE) if h.layer < layer})
         encoder = model.encoder.ablated(below)
         return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
 
@@ -207,7 +207,7 @@ class Images:
 def _from(start: Any, ablate: HeadSet) -> HeadSet:
     """Return the image encoder's heads that a trunk doesn't have ablated already."""
     lowest = getattr(start, "layer", 0)
-    return ablate & {head for head in ablate.of_encoder(IMAGE) if head.layer >= lowest}
+    return Intervention.from_heads(ablate & {h for h in ablate.of_encoder(IMAGE) if h.layer >= lowest})
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
