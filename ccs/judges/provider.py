@@ -169,7 +169,9 @@ class Provider:
         spec = self.spec
         # The old name of the limit is the one that local servers and Google support.
         limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
-        sampling = {"reasoning_effort": spec.effort, "temperature": spec.temperature}
+        options: dict[str, Any] = {limit: max_tokens}
+        options |= {"reasoning_effort": spec.effort} if spec.effort else {}
+        options |= {} if spec.temperature is None else {"temperature": spec.temperature}
         answer = {"name": "answer", "schema": dict(request.schema), "strict": True}
         try:
             response = await self._client.chat.completions.create(
@@ -179,8 +181,7 @@ class Provider:
                     {"role": "user", "content": request.user},
                 ],
                 response_format={"type": "json_schema", "json_schema": answer},
-                **{limit: max_tokens},
-                **{name: value for name, value in sampling.items() if value is not None},
+                **options,
             )
         except Exception as error:
             raise self._explain(error) from None

@@ -181,7 +181,7 @@ def load(
 def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collection:
     # Imported here because the import is slow and the embedded default never needs the Hub.
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.utils import filter_repo_objects
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 
     match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
     if not match:
@@ -211,8 +211,8 @@ def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collec
             notices.append(missing if cached else f"{address} could not be loaded: {_why(error)}.")
         else:
             place = f"{address}, commit {Path(folder).name[:12]}"
-            where = f"the cached copy ({place})" if cached else f"the Hub ({place})"
-            collection = read_all(Path(folder), where, notices)
+            origin = f"the cached copy ({place})" if cached else f"the Hub ({place})"
+            collection = read_all(Path(folder), origin, notices)
             if collection.models:
                 return collection
             notices = [*collection.notices, f"{address} holds no results that can be read."]

@@ -131,7 +131,6 @@ def _model_name(name: str) -> str:
 
 
 Name = Annotated[str, Field(max_length=200), AfterValidator(_model_name)]
-TableName = Literal[tuple(TABLES)]  # type: ignore[valid-type]
 Records = list[dict[str, Any]]
 
 
@@ -172,7 +171,7 @@ class Manifest(_Part):
     largest_error: dict[str, Any]
     measured: dict[str, Any]
     absent: Records
-    tables: dict[TableName, _Table]
+    tables: dict[Literal[tuple(TABLES)], _Table]  # type: ignore[valid-type]
 
 
 def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
