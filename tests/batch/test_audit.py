@@ -56,7 +56,7 @@ def test_models_are_compared_and_not_measured_twice(out, monkeypatch, capsys):
     def measured_again(*_):
         raise AssertionError
 
-    monkeypatch.setattr(audit, "_measure", measured_again)
+    monkeypatch.setattr(audit, "write_audit", measured_again)
     argv = ["audit", "--model", "organism", "--model", "organism-control", *SMALL, "--out", str(out)]
     assert command_line.main(argv) == 0
     assert "organism is already in" in capsys.readouterr().err
