@@ -142,12 +142,12 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
     vision, text = config.vision_config, config.text_config
     if vision.num_channels != 3:
         raise ValueError(f"num_channels is {vision.num_channels}, not 3")
-    seen = _shared_settings(vision) | {
+    image_settings = _shared_settings(vision) | {
         "image_size": vision.image_size,
         "patch_size": vision.patch_size,
         "head_width": vision.hidden_size // vision.num_attention_heads,
     }
-    read = _shared_settings(text) | {
+    text_settings = _shared_settings(text) | {
         "context_length": text.max_position_embeddings,
         "vocab_size": text.vocab_size,
         "heads": text.num_attention_heads,
@@ -158,14 +158,14 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
     if kind == "siglip":  # as in open_clip's SigLIPs, but with the encoder's sizes next to timm's name
         if text.projection_size != vision.hidden_size or not vision.vision_use_head:
             raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
-        seen |= {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
-        read |= {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+        image_settings |= {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
+        text_settings |= {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
         further = {"init_logit_bias": -10.0, "custom_text": True, "embed_dim": vision.hidden_size}
     else:
         by_largest, end = text.eos_token_id == LEGACY_EOS, text.eos_token_id
-        read |= {"pool_type": "argmax"} if by_largest else {"pool_type": "eos", "eos_id": end}
+        text_settings |= {"pool_type": "argmax"} if by_largest else {"pool_type": "eos", "eos_id": end}
         further = {"quick_gelu": quick, "embed_dim": config.projection_dim}
-    translated = further | {"vision_cfg": seen, "text_cfg": read}
+    translated = further | {"vision_cfg": image_settings, "text_cfg": text_settings}
     require_bounded(translated, {"timm_model_name": frozenset({_SIGLIP})})
     return translated, kind
 
