@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,8 @@ from ccs.analysis.evidence import Evidence, Method, Tell, rank_heads, say_nothin
 from ccs.analysis.inputs import Names
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.search import held_out_parts, held_out_rows, measure_held_out
-from ccs.analysis.subject import SubjectChoices, open_subject
-from ccs.data import BiasSet
+from ccs.analysis.subject import open_subject
+from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.metrics.ranking import GapTest
@@ -82,10 +82,18 @@ def localize(
     gallery: BiasSet | str = "world/faces",
     occupations: Names | None = None,
     *,
+    attribute: str | None = None,
     method: str | Method = DEFAULT,
+    preserve: ClassificationSet | str = "world/subjects",
+    classes: Names | None = None,
+    template: str | None = None,
+    prompts: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
     seed: int = 0,
+    device: str = "cpu",
     tell: Tell = say_nothing,
-    **choices: Unpack[SubjectChoices],
 ) -> CarrierTable:
     """Rank a model's heads by how likely they carry a bias, and measure the effect of ablating the first.
 
@@ -96,12 +104,19 @@ def localize(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         method: "learned mask", "activation patching", "patching by gradient", "total effect", or a function
             from `ccs.analysis.evidence.Evidence` to a score per head.
+        preserve: images with classes, for the effect on accuracy, as in `ccs.accuracy`.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
+        top: K, as in `ccs.bias`; each half has half of it.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split and the random sets.
+        device: for a model given by name.
         tell: called with a line for each step.
-        **choices: those of `ccs.analysis.subject.SubjectChoices`: `attribute`, `template`, `prompts`, `top`,
-            `preserve`, `classes`, `max_images`, `skip_unreadable`, and `device`.
 
     Returns:
         CarrierTable: one row per head, the most likely carrier first.
@@ -114,7 +129,21 @@ def localize(
         if method not in METHODS:
             raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
         method = METHODS[method]
-    subject, attribute = open_subject(model, gallery, occupations, seed, **choices)
+    subject, attribute = open_subject(
+        model,
+        gallery,
+        occupations,
+        attribute=attribute,
+        preserve=preserve,
+        classes=classes,
+        template=template,
+        prompts=prompts,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+        device=device,
+    )
     model = subject.model
     evidence, unseen = subject.split(attribute, seed, tell)
     gap = evidence.task.gap_test(evidence.units, seed=seed)

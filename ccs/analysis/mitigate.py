@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +19,9 @@ from ccs.analysis.mitigations import METHODS, NOTHING, Fitted, Mitigation, Units
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Result, TradeoffResult
 from ccs.analysis.search import conclude
-from ccs.analysis.subject import Subject, SubjectChoices, open_subject
+from ccs.analysis.subject import Subject, open_subject
 from ccs.analysis.task import Task, halves
-from ccs.data import BiasSet
+from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy, bias, bias_result
@@ -75,11 +75,19 @@ def mitigate(
     gallery: BiasSet | str = "world/faces",
     occupations: Names | None = None,
     *,
+    attribute: str | None = None,
     methods: Names | None = None,
     max_loss: float = 0.02,
+    preserve: ClassificationSet | str = "world/subjects",
+    classes: Names | None = None,
+    template: str | None = None,
+    prompts: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
     seed: int = 0,
+    device: str = "cpu",
     tell: Tell = say_nothing,
-    **choices: Unpack[SubjectChoices],
 ) -> MitigationTable:
     """Fit ways to lower a bias on half of the people and prompts, and measure each on the other half.
 
@@ -87,13 +95,20 @@ def mitigate(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         methods: of "ablation", "scaling", "edit", "edit of all heads", "projection", and "LEACE"; by default
             all.
         max_loss: the accuracy (share of 1) that the best method may lose.
+        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
+        top: K, as in `ccs.bias`; each half has half of it.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
+        device: for a model given by name.
         tell: called with a line for each step.
-        **choices: those of `ccs.analysis.subject.SubjectChoices`: `attribute`, `template`, `prompts`, `top`,
-            `preserve`, `classes`, `max_images`, `skip_unreadable`, and `device`.
 
     Returns:
         MitigationTable: each method's numbers, and the best one.
@@ -106,7 +121,21 @@ def mitigate(
     names = tuple(METHODS) if methods is None else read_names(methods, "method")
     if unknown := next((name for name in names if name not in METHODS), None):
         raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
-    subject, attribute = open_subject(model, gallery, occupations, seed, **choices)
+    subject, attribute = open_subject(
+        model,
+        gallery,
+        occupations,
+        attribute=attribute,
+        preserve=preserve,
+        classes=classes,
+        template=template,
+        prompts=prompts,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+        device=device,
+    )
     return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
 
 

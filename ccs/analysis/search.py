@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,9 @@ from ccs.analysis.evidence import Tell, say_nothing
 from ccs.analysis.inputs import Names, value_columns
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import TradeoffResult
-from ccs.analysis.subject import SubjectChoices, open_subject
+from ccs.analysis.subject import open_subject
 from ccs.analysis.task import Task
-from ccs.data import BiasSet
+from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
@@ -156,10 +156,18 @@ def search(
     gallery: BiasSet | str = "world/faces",
     occupations: Names | None = None,
     *,
+    attribute: str | None = None,
     limits: Limits | None = None,
+    preserve: ClassificationSet | str = "world/subjects",
+    classes: Names | None = None,
+    template: str | None = None,
+    prompts: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
     seed: int = 0,
+    device: str = "cpu",
     tell: Tell = say_nothing,
-    **choices: Unpack[SubjectChoices],
 ) -> SearchTable:
     """Find the smallest set of heads whose ablation lowers MaxSkew at a bounded loss of accuracy.
 
@@ -167,11 +175,18 @@ def search(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         limits: of the search.
+        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
+        top: K, as in `ccs.bias`; each half has half of it.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
+        device: for a model given by name.
         tell: called with a line for each step.
-        **choices: those of `ccs.analysis.subject.SubjectChoices`: `attribute`, `template`, `prompts`, `top`,
-            `preserve`, `classes`, `max_images`, `skip_unreadable`, and `device`.
 
     Returns:
         SearchTable: the heads, and each ablation set's numbers on the half that the search did not see.
@@ -179,7 +194,21 @@ def search(
     Raises:
         InputError: If an argument does not fit, or there are too few images or prompts to split.
     """
-    subject, attribute = open_subject(model, gallery, occupations, seed, **choices)
+    subject, attribute = open_subject(
+        model,
+        gallery,
+        occupations,
+        attribute=attribute,
+        preserve=preserve,
+        classes=classes,
+        template=template,
+        prompts=prompts,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+        device=device,
+    )
     limits, people = limits or Limits(), subject.sets.people
     evidence, unseen = subject.split(attribute, seed)
     outcome = search_halves(subject.model, evidence.task, unseen, limits, seed=seed, tell=tell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ccs.analysis.evidence import Evidence, Reading, Tell, group_names, read_heads, say_nothing
 from ccs.analysis.galleries import format_left_out, open_people, set_question
@@ -17,33 +17,6 @@ from ccs.errors import require_seed
 if TYPE_CHECKING:
     from ccs.model.encoder import Trunk
     from ccs.model.model import Model
-
-
-class SubjectChoices(TypedDict, total=False):
-    """Choices that `ccs.search`, `ccs.localize`, and `ccs.mitigate` share.
-
-    Attributes:
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; each half has half of it.
-        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`; by default
-            "world/subjects".
-        classes: names of the classes of `preserve`, if it is opened here.
-        max_images: the most images of each set opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        device: for a model given by name; by default "cpu".
-    """
-
-    attribute: str | None
-    template: str | None
-    prompts: str | None
-    top: int | None
-    preserve: ClassificationSet | str
-    classes: Names | None
-    max_images: int | None
-    skip_unreadable: bool
-    device: str
 
 
 class Subject:
@@ -144,8 +117,17 @@ def open_subject(
     model: Model | str,
     gallery: BiasSet | str,
     occupations: Names | None,
+    *,
+    attribute: str | None,
+    preserve: ClassificationSet | str,
+    classes: Names | None,
+    template: str | None,
+    prompts: str | None,
+    top: int | None,
+    max_images: int | None,
+    skip_unreadable: bool,
     seed: int,
-    **choices: Unpack[SubjectChoices],
+    device: str,
 ) -> tuple[Subject, str]:
     """Open the model and the sets of a question about both bias and accuracy.
 
@@ -153,8 +135,16 @@ def open_subject(
         model: from `ccs.load`, or a name that it takes.
         gallery: people, as `ccs.open_gallery` takes them.
         occupations: as in `ccs.bias`.
+        attribute: the column of groups; None for gender, or else the first. "gender,race" crosses two.
+        preserve: images with classes, as `ccs.open_dataset` takes them.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template.
+        top: K.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: the question's, which is checked here.
-        **choices: those of `SubjectChoices`.
+        device: for a model given by name.
 
     Returns:
         tuple: the subject, and the attribute in force.
@@ -163,13 +153,8 @@ def open_subject(
         InputError: If an argument does not fit the others.
     """
     require_seed(seed)
-    max_images, skip = choices.get("max_images"), choices.get("skip_unreadable", False)
-    people, attribute, left_out = open_people(
-        gallery, choices.get("attribute"), max_images, skip_unreadable=skip
-    )
-    preserve = choices.get("preserve", "world/subjects")
-    controls = open_classes(preserve, choices.get("classes"), None, max_images, skip)
-    question = (choices.get("template"), choices.get("top"), choices.get("prompts"))
-    people = set_question(people, occupations, *question)
+    people, attribute, left_out = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
+    controls = open_classes(preserve, classes, None, max_images, skip_unreadable)
+    people = set_question(people, occupations, template, top, prompts)
     sets = Sets(people=people, controls=controls, held_out=True, left_out=left_out)
-    return Subject(load_model(model, choices.get("device", "cpu")), sets), attribute
+    return Subject(load_model(model, device), sets), attribute
