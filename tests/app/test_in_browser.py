@@ -160,7 +160,7 @@ def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
     assert {row["gallery"] for row in rows("groups", page.content())} == {"own"}
     page.click("text=Copy link")
     page.wait_for_selector("text=without your own files")
-    again = visit(page.url.partition("?")[2], new=True)
+    again = visit(page.url.partition("?")[2] + "&row=0", new=True)
     assert "someone's own gallery" in again.inner_text(".notice.bad")
 
 
