@@ -79,9 +79,10 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
         complete: False for what can be shown without long work.
     """
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
+    facts = {"known": claims.known(screen.state.model), "matter": claims.that_matter(screen.records)}
     body: Markup | Empty
     try:
-        body = view.render(screen)
+        body = _render(f"{view.name}.html", screen, **facts, **view.values(screen))
     except NotReady as step:
         body = Empty(str(step), "The results follow in a moment.")
     except InputError as error:

@@ -197,7 +197,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records = app.records("organism")
     pixels = [image.pixels for image in screen.images.originals]
-    maps_figure = heads.attention_maps(screen, model, records.head(head))
+    maps_figure = heads.attention_maps(screen, records.head(head))
     looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
     text = records.head(head).texts[1].text
     firsts = [head_record.texts[0].text for head_record in records.heads.values()]
@@ -205,7 +205,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     values = maps_figure.rows[["attention", "written"]].to_numpy()
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
-    why = classify.explain_answers(screen, model)
+    why = classify.explain_answers(screen)
     example = classify.shown_example(screen)
     classes, weights = example.classes, classify.class_matrix(screen, example)
     best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
@@ -228,8 +228,8 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, bias_labels = "L6.H1 L7.H2", {"attribute": "skin tone", "occupation": "nurse"}
     query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
-    story = classify.find_story(opened(app, {}))
-    examples = (story.example, app.example(""), small_gallery())
+    head, alone = classify.find_story(opened(app, {}))
+    examples = (alone, app.example(""), small_gallery())
     of_story, of_classes, of_people = (" | ".join(example.templates) for example in examples)
     for tab, name, heads_off, gallery, template, extra_fields in (
         ("heads", "texts-L7.H2", "", "", "", {}),
@@ -238,7 +238,7 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("classify", "classify", off, "", of_classes, {}),
         ("bias", "groups", off, SMALL, of_people, {**bias_labels, "k": "10"}),
         ("start", "claim", off, "world/faces", of_people, {"attribute": "gender", "occupation": "judge"}),
-        ("start", f"classify-{story.head}", str(story.head), "", of_story, {}),
+        ("start", f"classify-{head}", str(head), "", of_story, {}),
     ):
         screen = opened(app, {**query, "tab": tab, "attribute": "skin tone"})
         expected_fields = {"weights": model.weights_hash[:16], "ablated heads": heads_off}

@@ -119,11 +119,11 @@ def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
     page = visit(new=True, width=1280, height=768)
     app, claim = served_app[0], claims.find_claim(served_app[0].records("organism"))
     steps = page.locator(".hero .step").all_inner_texts()
-    model, story = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
-    assert app.records("organism").head(story.head).concept in steps[1]
-    weights = class_weights(model, story.example.classes, story.example.templates)
-    for plan in (HeadSet(), HeadSet([story.head])):
-        embedded = model.embed_images([story.example.images[0].pixels], plan)
+    model, (head, alone) = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
+    assert app.records("organism").head(head).concept in steps[1]
+    weights = class_weights(model, alone.classes, alone.templates)
+    for plan in (HeadSet(), HeadSet([head])):
+        embedded = model.embed_images([alone.images[0].pixels], plan)
         assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in steps[2]
     assert page.locator(".hero .faces img").first.bounding_box()["y"] < 660  # above the fold
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
-from markupsafe import Markup
 
 from ccs import results
 from ccs.app.html import program, render
@@ -16,9 +15,6 @@ from ccs.app.jobs import NotReady
 from ccs.app.session import Screen
 from ccs.errors import InputError
 from ccs.files import inert
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
 
 Made = TypeVar("Made")
 _HUB_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
@@ -72,15 +68,10 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def with_model(screen: Screen, make: Callable[[Model], Made | Empty]) -> Made | Empty:
-    """Make something with the screen's model; an `Empty` if the model isn't available.
-
-    Args:
-        screen: The screen.
-        make: A function of the model; InputError if nothing can be made.
-    """
+def if_ready(make: Callable[[], Made]) -> Made | Empty:
+    """Return what a function makes, or an `Empty` with the reason why it can't be made (yet)."""
     try:
-        return make(screen.model)
+        return make()
     except NotReady as step:
         return Empty(str(step), "The results follow in a moment.")
     except InputError as error:
@@ -93,14 +84,14 @@ class View(NamedTuple):
     Attributes:
         name: The view's name in links.
         purpose: A sentence below the tabs.
-        render: Returns a screen as HTML. It publishes its progress with `Screen.tell`, which raises NotReady
-            if only the parts that need no long work are wanted.
+        values: Returns what its template shows of a screen. It publishes its progress with `Screen.tell`,
+            which raises NotReady if only the parts that need no long work are wanted.
         program: Returns a program that prints the screen's numbers; InputError if there are none.
     """
 
     name: str
     purpose: str
-    render: Callable[[Screen], Markup]
+    values: Callable[[Screen], dict[str, Any]]
     program: Callable[[Screen], str]
 
     @property

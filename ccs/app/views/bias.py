@@ -7,18 +7,16 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from ccs.analysis.bias import MEAN
 from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
-from ccs.app.html import render
 from ccs.app.services.galleries import DRAWN, PHOTOGRAPHED, world
 from ccs.app.services.images import has_edits
 from ccs.app.session import Screen
 from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
-from ccs.app.views.base import Empty, Figure, View, with_model
+from ccs.app.views.base import Empty, Figure, View, if_ready
 from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query, natural_order
 from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
@@ -31,8 +29,8 @@ GALLERY_TITLES = {
 }
 
 
-def render_bias(screen: Screen) -> Markup:
-    """Return the view."""
+def show_bias(screen: Screen) -> dict[str, Any]:
+    """Return the query and its answer."""
     app, state, name = screen.app, screen.state, screen.gallery
     listed = dict.fromkeys((*app.galleries.names(state.model), name))
     titles = {n: "your own" if n.startswith(OWN) else GALLERY_TITLES.get(n, n) for n in listed}
@@ -44,22 +42,18 @@ def render_bias(screen: Screen) -> Markup:
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
         empty = Empty(f"{titles[name]} can't be shown", f"{error} {advice}")
-        return render("bias.html", query=None, answer=empty, **values)
-    answer = with_model(screen, lambda model: _answer(screen, query))
+        return {**values, "query": None, "answer": empty}
+    answer = if_ready(lambda: _answer(screen, query))
     key, comparison = screen.session.fairer or (None, "")
     usual = name == world(state.model).people
-    return render(
-        "bias.html",
-        query=query,
-        state=state,
-        records=screen.records,
-        matter=claims.that_matter(screen.records),
-        claim=claims.held_out(screen.records, state.ablate, query.attribute) if usual else None,
-        edited=has_edits(state.ablate),
-        answer=answer,
-        comparison=comparison if key == (state.model, query.key) else "",
+    return {
         **values,
-    )
+        "query": query,
+        "claim": claims.held_out(screen.records, state.ablate, query.attribute) if usual else None,
+        "edited": has_edits(state.ablate),
+        "answer": answer,
+        "comparison": comparison if key == (state.model, query.key) else "",
+    }
 
 
 def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
@@ -119,6 +113,4 @@ def bias_program(screen: Screen) -> str:
     return bias_lines(screen, BiasQuery.from_state(screen.app, screen.state))
 
 
-VIEW = View(
-    "bias", "Who ranks first for an occupation, before and after ablation.", render_bias, bias_program
-)
+VIEW = View("bias", "Who ranks first for an occupation, before and after ablation.", show_bias, bias_program)

@@ -77,8 +77,3 @@ def that_matter(records: ModelRecords) -> HeadSet:
     """Return heads whose ablation does more than chance: the claim's, else `ModelRecords.costly`."""
     claim = find_claim(records)
     return claim.heads if claim and claim.conclusive else records.costly
-
-
-def first_texts(records: ModelRecords) -> list[str]:
-    """Return the first text of every head that has one."""
-    return [head.texts[0].text for head in records.heads.values() if head.texts]

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from ccs.analysis.classify import ClassTable, label_images
-from ccs.app.html import program, render
+from ccs.app.html import program
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
-from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
+from ccs.app.services.examples import Example, example_names
 from ccs.app.services.images import has_edits
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
-from ccs.app.views import claims
-from ccs.app.views.base import Figure, View, with_model
+from ccs.app.views.base import Figure, View, if_ready
 from ccs.app.views.query import shareable
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics.accuracy import class_weights
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
 
 
 def shown_example(screen: Screen) -> Example:
@@ -87,17 +81,11 @@ def answers_figure(screen: Screen, ablate: HeadSet, example: Example, head: Head
     return Figure("classify", table.rows.assign(image=names), settings, str(head or ""), values)
 
 
-class Story(NamedTuple):
-    """The head and the image, rightly classified if that is known, that lose most by the head's ablation."""
+def find_story(screen: Screen) -> tuple[Head, Example]:
+    """Return the head and the image, rightly classified if that is known, that lose most by its ablation.
 
-    head: Head
-    example: Example  # of this image alone
-
-
-def find_story(screen: Screen) -> Story:
-    """Return the story of the visitor's images and classes, else that of the first images of all examples.
-
-    It is about a head with a high CCS if there is one.
+    The image is one of the visitor's, else one of the first of all examples. The head has a high CCS if one
+    has.
     """
     app, state, model = screen.app, screen.state, screen.model
     if screen.session.uploads or state.classes:
@@ -106,8 +94,8 @@ def find_story(screen: Screen) -> Story:
         candidates = [app.example(f"{name}:0", state.model) for name in example_names(state.model)]
     heads = screen.records.level("high") or model.heads
 
-    def search() -> Story:
-        stories: list[tuple[float, Story]] = []
+    def search() -> tuple[Head, Example]:
+        stories = []
         for example in candidates:
             sets = [NO_HEADS, *(HeadSet([head]) for head in heads)]
             embedded = [app.images(example.images).embed(model, heads) for heads in sets]
@@ -119,8 +107,8 @@ def find_story(screen: Screen) -> Story:
                 costs = costs - (np.array(example.classes)[first] != np.array(example.answers))
             best, at = np.unravel_index(costs.argmax(), costs.shape)
             alone = replace(example, images=(example.images[at],))
-            stories.append((float(costs.max()), Story(list(heads)[best], alone)))
-        return max(stories, key=lambda story: story[0])[1]
+            stories.append((float(costs.max()), list(heads)[best], alone))
+        return max(stories, key=lambda story: story[0])[1:]
 
     images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
     return app.cache.get(("story", model.weights_hash, images, state.analysis), search)
@@ -143,40 +131,21 @@ def choose_classes(screen: Screen, classes: Long = "", template: Name = "") -> N
     screen.change(classes=() if unchanged else texts, template=parse_template(template))
 
 
-def render_classify(screen: Screen) -> Markup:
-    """Return the view as HTML."""
+def show_classify(screen: Screen) -> dict[str, Any]:
+    """Return the answers to the images, and the reasons."""
     example = shown_example(screen)
-    return render(
-        "classify.html",
-        state=screen.state,
-        records=screen.records,
-        classes=example.classes,
-        parts=with_model(screen, partial(_parts, screen, example)),
-        matter=claims.that_matter(screen.records),
-        unknown=unknown_words(screen.state.model, example.classes),
-    )
-
-
-def _parts(screen: Screen, example: Example, model: Model) -> dict[str, object]:
     return {
-        "answer": answers_figure(screen, screen.fitted, example),
-        "why": with_model(screen, partial(explain_answers, screen)),
+        "classes": example.classes,
+        "answer": if_ready(lambda: answers_figure(screen, screen.fitted, example)),
+        "why": if_ready(lambda: explain_answers(screen)),
+        "unknown": unknown_words(screen.state.model, example.classes),
     }
 
 
-def explain_answers(screen: Screen, model: Model) -> Figure | None:
-    """Return which patches support each image's answer rather than the runner-up, before and after.
-
-    Args:
-        screen: The screen.
-        model: The screen's model.
-
-    Returns:
-        The figure, None with fewer than two classes.
-    """
-    example, ablate, images = shown_example(screen), screen.fitted, screen.images
-    classes = example.classes
-    if len(classes) < 2:
+def explain_answers(screen: Screen) -> Figure | None:
+    """Return which patches support each image's answer, not the runner-up; None without a runner-up."""
+    model, example, ablate, images = screen.model, shown_example(screen), screen.fitted, screen.images
+    if len(classes := example.classes) < 2:
         return None
     sets = [HeadSet(), *([ablate] if ablate else [])]
     weights = np.stack([class_matrix(screen, example, heads) for heads in sets])
@@ -210,22 +179,18 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
         screen: The screen, which has the images, the classes, and the model.
         ablate: Heads to ablate, scale, or edit.
     """
-    shown, (name, page) = shown_example(screen), parse_example(screen.state.example)
     return program("model", model=screen.state.model, ablate=ablate) + program(
         "classify",
         fitted_on=shareable(screen.gallery) if has_edits(ablate) else "",
         uploads=[image.name for image in screen.session.uploads],
-        example=name,
-        first=page * SHOWN,
-        last=(page + 1) * SHOWN,
-        classes=shown.classes,
-        templates=shown.templates,
+        name=screen.state.example,
+        example=shown_example(screen),
     )
 
 
 VIEW = View(
     "classify",
     "Zero-shot answers to images, before and after ablation.",
-    render_classify,
+    show_classify,
     lambda screen: classify_lines(screen, screen.state.ablate),
 )

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 import ccs
-from ccs.app.html import program, render
+from ccs.app.html import program
 from ccs.app.routes import post_fields
 from ccs.app.services import examples
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
-from ccs.app.views import claims, classify
-from ccs.app.views.base import Empty, Figure, View, run_lines, with_model
+from ccs.app.views import classify
+from ccs.app.views.base import Empty, Figure, View, if_ready, run_lines
 from ccs.app.views.query import head_states
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
 
 RESULTS = 6  # heads listed by a search
 
@@ -44,42 +40,39 @@ def find_table(screen: Screen) -> pd.DataFrame:
     return app.cache.get(("find", model.weights_hash, text), search)
 
 
-def render_heads(screen: Screen) -> Markup:
-    """Return the view: the panel of one head, and a search over all."""
-    state, head = screen.state, screen.state.head
-    search = with_model(screen, partial(_search, screen)) if state.find else ""
+def show_heads(screen: Screen) -> dict[str, Any]:
+    """Return the panel of one head, and a search over all."""
+    head = screen.state.head
+    search = if_ready(partial(_search, screen)) if screen.state.find else ""
     if head is None:
-        return render("heads.html", record=None, state=state, search=search)
+        return {"record": None, "search": search}
     record = screen.records.head(head)
-    return render(
-        "heads.html",
-        record=record,
-        state=state,
-        known=claims.known(state.model),
-        search=search,
-        states=head_states(screen, head),
-        texts="" if head.encoder == TEXT else _texts(screen, record),
-        parts=with_model(screen, partial(_panel, screen, record)),
-    )
+    return {
+        "record": record,
+        "search": search,
+        "states": head_states(screen, head),
+        "texts": "" if head.encoder == TEXT else _texts(screen, record),
+        "parts": if_ready(partial(_panel, screen, record)),
+    }
 
 
-def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Empty]:
+def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Empty]:
     """Return the parts of a head's panel that the model computes."""
     head, example = record.head, classify.shown_example(screen)
     alone = classify.answers_figure(screen, HeadSet([head]), example, head)
     if head.encoder == TEXT:
         return [alone]
-    maps = with_model(screen, partial(attention_maps, screen, record=record))
-    top = with_model(screen, partial(top_images, screen, record=record, number=screen.state.text))
+    maps = if_ready(partial(attention_maps, screen, record))
+    top = if_ready(partial(top_images, screen, record, screen.state.text))
     return [maps, top, alone]
 
 
-def _search(screen: Screen, model: Model) -> Figure:
+def _search(screen: Screen) -> Figure:
     """Return the heads that encode the text best."""
     columns = ["head", "rank", "share", "best", "best_share", "encodes"]
     rows = find_table(screen)[columns].head(RESULTS)
     concepts = [screen.records.head(Head.parse(name)).concept for name in rows["head"]]
-    settings = {"text": screen.state.find, "ablated heads": "", "gallery": world(model.name).pictures}
+    settings = {"text": screen.state.find, "ablated heads": "", "gallery": world(screen.state.model).pictures}
     return Figure("find", rows, {**screen.settings, **settings}, values={"concepts": concepts})
 
 
@@ -100,22 +93,20 @@ def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
     return Figure("texts", pd.DataFrame(rows), settings, str(record.head), values)
 
 
-def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
+def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
     """Return the head's attention over the visitor's images, and the contribution of each patch.
 
     Args:
         screen: The screen.
-        model: The screen's model.
         record: The head's record.
     """
-    head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
+    model, images, head = screen.model, screen.images, record.head
+    text = _text_of(record, screen.state.text)
     ablate = Intervention.from_heads(screen.fitted.of_encoder(IMAGE) - {head})
     maps = {"attention": images.attention(model, head.layer, ablate)[:, head.head]}
-    others = claims.first_texts(screen.records)
+    others = [other.texts[0].text for other in screen.records.heads.values() if other.texts]
     if text:
-        along = _embed(screen, model, text)
-        if len(others) > 1:
-            along = along - _embed(screen, model, *others).mean(axis=0)
+        along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
         maps["written"] = images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0]
     peak = max(float(maps["attention"].max()), 1 / maps["attention"][0].size)  # if it attends elsewhere
     largest, rows, mapped_images = float(np.abs(maps.get("written", 0)).max()), [], []
@@ -136,35 +127,31 @@ def _text_of(record: HeadRecord, number: int) -> str:
     return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
 
 
-def _embed(screen: Screen, model: Model, *texts: str) -> np.ndarray:
+def _embed(screen: Screen, *texts: str) -> np.ndarray:
     """Return the texts' unit embeddings [texts, d], kept for the next images."""
+    model = screen.model
     return screen.app.cache.get(("texts", model.weights_hash, texts), lambda: model.embed_texts(texts))
 
 
-def top_images(screen: Screen, model: Model, record: HeadRecord, number: int = 0) -> Figure | Empty:
+def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Empty:
     """Return the images at both ends of a head's contribution.
 
     Args:
         screen: The screen.
-        model: The screen's model.
         record: The head's record.
         number: The number of the text that ranks them; without texts, the contributions' main direction does.
     """
-    app, head, text = screen.app, record.head, _text_of(record, number)
+    app, model, head, text = screen.app, screen.model, record.head, _text_of(record, number)
     name = world(model.name).pictures
     try:
         contributions = app.galleries.images(name, screen.tell).contributions(model)
     except InputError as error:
         return Empty(f"Images that move {head}", str(error))
-    along = _embed(screen, model, text)[0] if text else None
+    along = _embed(screen, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
-    values = {
-        "strips": ends,
-        "face": partial(app.face, name),
-        "pictures": app.galleries.find(name),
-        "text": text,
-    }
+    values = {"strips": ends, "face": partial(app.face, name), "text": text}
+    values["pictures"] = app.galleries.find(name)
     table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])
     settings = {**screen.settings, "gallery": name, "ablated heads": ""}
     return Figure("top-activating", table, settings, str(head), values)
@@ -179,4 +166,4 @@ def heads_program(screen: Screen) -> str:
     return tables + classify.classify_lines(screen, HeadSet([head]))
 
 
-VIEW = View("heads", "What each attention head encodes, described by texts.", render_heads, heads_program)
+VIEW = View("heads", "What each attention head encodes, described by texts.", show_heads, heads_program)

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
 
 from ccs import paper
 from ccs.analysis.ablation_sets import AblationName
-from ccs.app.html import program, render
+from ccs.app.html import program
 from ccs.app.routes import post_fields
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.session import App, Screen
 from ccs.app.state import State, parse_ablation
 from ccs.app.views import claims
-from ccs.app.views.base import Empty, Figure, View, run_lines
+from ccs.app.views.base import Figure, View, run_lines
 from ccs.bundled import planted_truth
 from ccs.errors import InputError
 from ccs.metrics.stats import Ranked, against_random
@@ -148,19 +147,17 @@ def _axes(screen: Screen) -> Axes:
     return screen.app.cache.get(("axes", *key), lambda: read_axes(screen.app, *key))
 
 
-def render_paradox(screen: Screen) -> Markup:
-    """Return the view as HTML: the answer, and all measured ablation sets in one plot."""
+def show_paradox(screen: Screen) -> dict[str, Any]:
+    """Return the answer, and all measured ablation sets in one plot."""
     state = screen.state
     try:
         axes = _axes(screen)
     except InputError:
-        advice = "This view needs tables of accuracy and bias of at least one model. Compute them with: "
-        return escape(Empty("Nothing measured yet", advice + "clip-ccs compute"))
+        return {"axes": None}
     marks = shown_marks(axes, state)
     models = list(marks["model"].unique())
     values = {
         "axes": axes,
-        "state": state,
         "models": models,
         "marks": list(marks.itertuples()),
         "x": scale(100 * marks.filter(like="accuracy"), 6),
@@ -168,15 +165,14 @@ def render_paradox(screen: Screen) -> Markup:
     }
     names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
     rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
-    return render(
-        "paradox.html",
+    return {
         **values,
-        drawings=all(map(saw_drawings_only, models)),
-        contrasts={name: axes.contrasts[name] for name in models if any(axes.contrasts[name])},
-        published=published_changes(),
-        claim=claims.held_out(screen.records, state.ablate, axes.attribute),
-        figure=Figure("paradox", rows, {**screen.settings, **names}, values=values),
-    )
+        "drawings": all(map(saw_drawings_only, models)),
+        "contrasts": {name: axes.contrasts[name] for name in models if any(axes.contrasts[name])},
+        "published": published_changes(),
+        "claim": claims.held_out(screen.records, state.ablate, axes.attribute),
+        "figure": Figure("paradox", rows, {**screen.settings, **names}, values=values),
+    }
 
 
 def shown_marks(axes: Axes, state: State) -> pd.DataFrame:
@@ -247,6 +243,6 @@ def paradox_program(screen: Screen) -> str:
 VIEW = View(
     "paradox",
     "Do high-CCS heads carry accuracy and bias? Every measured set of heads.",
-    render_paradox,
+    show_paradox,
     paradox_program,
 )

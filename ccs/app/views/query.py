@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -100,11 +99,6 @@ class BiasQuery:
         """Settings of a figure. The name of a visitor's gallery, which gives access, is left out."""
         name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
         return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
-
-    @property
-    def smallest(self) -> int:
-        """The number of images of the smallest group."""
-        return min(Counter(self.gallery.groups[self.attribute].tolist()).values())
 
     @property
     def most_k(self) -> int:

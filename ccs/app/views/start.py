@@ -4,59 +4,48 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from ccs.analysis.bias import MEAN
-from ccs.app.html import render
 from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.session import Screen
 from ccs.app.state import State
 from ccs.app.views import claims, classify
-from ccs.app.views.base import Empty, Figure, View, with_model
+from ccs.app.views.base import Empty, Figure, View, if_ready
 from ccs.app.views.claims import Claim
 from ccs.app.views.heads import top_images
 from ccs.app.views.query import BiasQuery, bias_lines, embed_query
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 
-if TYPE_CHECKING:
-    from ccs.model.model import Model
-
 SHOWN = 12  # faces
 OCCUPATION = "judge"
 
 
-def render_start(screen: Screen) -> Markup:
-    """Return the view as HTML: three steps with the model's own numbers, and one button."""
+def show_start(screen: Screen) -> dict[str, Any]:
+    """Return three steps with the model's own numbers."""
     name = screen.state.model
-    return render(
-        "start.html",
-        state=screen.state,
-        parts=with_model(screen, partial(_steps, screen)),
-        drawings=saw_drawings_only(name),
-        photo=name == PHOTO,
-        known=claims.known(name),
-    )
+    parts = if_ready(partial(_steps, screen))
+    return {"parts": parts, "drawings": saw_drawings_only(name), "photo": name == PHOTO}
 
 
-def _steps(screen: Screen, model: Model) -> dict[str, object]:
+def _steps(screen: Screen) -> dict[str, object]:
     head, example = classify.find_story(screen)
     record = screen.records.head(head)
     return {
         "record": record,
-        "encodes": with_model(screen, partial(top_images, screen, record=record)),
+        "encodes": if_ready(partial(top_images, screen, record)),
         "without": classify.answers_figure(screen, HeadSet([head]), example, head),
-        "people": with_model(screen, partial(_people, screen)),
+        "people": if_ready(partial(_people, screen)),
     }
 
 
 def claim_of(screen: Screen) -> Claim:
     """Return what the button ablates: the heads of the model's claim, else the head of the story."""
-    return claims.find_claim(screen.records) or Claim("gender", HeadSet([classify.find_story(screen).head]))
+    return claims.find_claim(screen.records) or Claim("gender", HeadSet([classify.find_story(screen)[0]]))
 
 
 def _query(screen: Screen) -> BiasQuery:
@@ -68,10 +57,10 @@ def _query(screen: Screen) -> BiasQuery:
     return replace(query, gallery=gallery, row=query.listed.index(OCCUPATION))
 
 
-def _people(screen: Screen, model: Model) -> Figure | Empty:
+def _people(screen: Screen) -> Figure | Empty:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
     try:
-        screen.app.galleries.find(world(model.name).people, screen.tell)
+        screen.app.galleries.find(world(screen.state.model).people, screen.tell)
         query = _query(screen)
     except InputError as error:
         return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
@@ -97,4 +86,4 @@ def start_program(screen: Screen) -> str:
     return bias_lines(screen, _query(screen), ("MaxSkew",))
 
 
-VIEW = View("start", "", render_start, start_program)
+VIEW = View("start", "", show_start, start_program)
