@@ -28,7 +28,7 @@ def shown_example(screen: Screen) -> Example:
     state = screen.state
     example = screen.app.example(state.example, state.model)
     templates = (state.template,) if state.template else example.templates
-    return Example(screen.images.originals, state.classes or example.classes, templates, ())
+    return Example(tuple(screen.images.originals), state.classes or example.classes, templates, ())
 
 
 def class_matrix(screen: Screen, example: Example, ablate: HeadSet = NO_HEADS) -> np.ndarray:
@@ -183,7 +183,7 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
         "classify",
         fitted_on=shareable(screen.gallery) if has_edits(ablate) else "",
         uploads=[image.name for image in screen.session.uploads],
-        name=screen.state.example,
+        page=screen.state.example,
         example=shown_example(screen),
     )
 

@@ -84,7 +84,7 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     up = up[up["dataset"] == gallery]
     contrasts = {name: (contrast(across, name), contrast(up, name)) for name in up["model"].unique()}
     sides = [
-        side[KEYS + CHANGES].rename(columns=lambda name, axis=axis: name.replace("difference", axis))
+        side[KEYS + CHANGES].rename(columns={name: name.replace("difference", axis) for name in CHANGES})
         for axis, side in (("accuracy", across), ("MaxSkew", up))
     ]
     points = queries.few_sets(sides[0].merge(sides[1], on=KEYS))

@@ -28,6 +28,7 @@ from ccs.metrics.skew import MetricName
 OPENING = ("judge", "artist", "teacher")
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 DRAWS = 400  # of the intervals
+NO_FILES: Files = []
 _ORDER = (
     ",very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark,"
     "child,young,adult,middle-aged,old,"
@@ -246,7 +247,7 @@ def set_query(
 
 
 @post("bias/gallery")
-def add_gallery(screen: Screen, files: Files = ()) -> None:
+def add_gallery(screen: Screen, files: Files = NO_FILES) -> None:
     """Rank a gallery of the visitor's, from a zip or Parquet file.
 
     Args:
