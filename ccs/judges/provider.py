@@ -169,10 +169,11 @@ class Provider:
         spec = self.spec
         # The old name of the limit is the one that local servers and Google support.
         limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
-        options: dict[str, Any] = {limit: max_tokens}
+        options: Any = {limit: max_tokens}
         options |= {"reasoning_effort": spec.effort} if spec.effort else {}
         options |= {} if spec.temperature is None else {"temperature": spec.temperature}
         answer = {"name": "answer", "schema": dict(request.schema), "strict": True}
+        options |= {"response_format": {"type": "json_schema", "json_schema": answer}}
         try:
             response = await self._client.chat.completions.create(
                 model=spec.model,
@@ -180,7 +181,6 @@ class Provider:
                     {"role": "system", "content": request.system},
                     {"role": "user", "content": request.user},
                 ],
-                response_format={"type": "json_schema", "json_schema": answer},
                 **options,
             )
         except Exception as error:

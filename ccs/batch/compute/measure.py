@@ -338,7 +338,9 @@ class _BiasRows:
 
 def _columns(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
     """Make the columns of a result. difference: None for the baseline, and if there is no interval."""
-    change = vars(difference).values() if difference else (estimate.value - baseline, None, None, None)
+    change: Iterable[Any] = (estimate.value - baseline, None, None, None)
+    if difference:
+        change = vars(difference).values()
     row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
     row |= zip(("difference", "difference_low", "difference_high", "p_value"), change, strict=True)
     if isinstance(estimate, bias_result.Figure):
