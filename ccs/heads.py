@@ -152,7 +152,7 @@ def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
 
 
 def _split_names(text: str) -> list[str]:
-    """The words of a list of heads; InputError if it is no text."""
+    """Return the words of a list of heads; InputError if it is no text."""
     if not isinstance(text, str):
         raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
     spaced = " ".join(text.replace(",", " ").split())

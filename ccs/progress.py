@@ -63,7 +63,7 @@ class RunBar:
             start += unit * time
 
     def __call__(self, *, desc: str, total: int, **_: Any) -> Part:
-        """A part of so many items; as a context it is left when it is done."""
+        """Start a part of that many items; a context manager that ends it."""
         start, end = self._places.get(desc, (self.whole.n, self.whole.n))
         if not self.whole.disable:  # a disabled tqdm counts nothing
             self.whole.initial += max(0.0, start - self.whole.n)

@@ -80,7 +80,7 @@ class AblationName:
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> AblationName:
-        """The name written by `str`; InputError for any other text."""
+        """Return the name written by `str`; InputError for any other text."""
         if (match := _GRAMMAR.fullmatch(text)) is None:
             example = "high, high@7, concept:Colors, single:L7.H2"
             raise InputError(f"{text!r} is no ablation set's name; names are written like {example}.")
@@ -106,11 +106,11 @@ class AblationName:
         return Head.parse(self.argument) if self.kind == "single" else None
 
     def published(self) -> AblationName:
-        """The ablation set of the same kind with the heads that the study lists."""
+        """Return the ablation set of the same kind with the heads that the paper lists."""
         return replace(self, kind=f"{_PUBLISHED}{self.base_kind}", k=None)
 
     def words(self, seed: int | None = None) -> str:
-        """The name in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over sets"."""
+        """Return the name in words, such as "high-CCS heads" or "random heads, mean over sets"."""
         kind, alike = self.base_kind, f" of the same layers{' and variance' * (self.argument == 'variance')}"
         words = {
             "high": "high-CCS heads",
@@ -288,7 +288,7 @@ def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:
 
 
 def published_sets(model: str) -> list[AblationSet]:
-    """The heads that the study lists and draws for this model; none if it is not one of the study's.
+    """Return the heads that the paper lists and draws for this model; none if it isn't one of the paper's.
 
     They are `published-high`, `published-concept:Colors` and so on, and one `published-random` per seed.
     """

@@ -132,7 +132,7 @@ def accuracy(
         groups = groups.sort_values("after", ignore_index=True, kind="stable")
     of_class = _rates(before, after, labels)
     rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]
-    about = inputs.describe_model(model) | {
+    description = inputs.describe_model(model) | {
         "dataset": dataset.name,
         "source": dataset.source,
         "template": " | ".join(dataset.templates),
@@ -148,7 +148,7 @@ def accuracy(
         warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
-        about=about,
+        about=description,
         rows=pd.DataFrame(rows),
         alike=same,
         groups=groups,

@@ -185,7 +185,7 @@ def audit(
             tops += [case | row for row in _top_rows(question.occupations, after, same[prompt_set.title])]
         harms = _harm_rows(model, people.groups[name], part[:2], seed)
         rows += [{"section": "harm", "attribute": name} | row for row in harms]
-    about = inputs.describe_model(model) | {
+    description = inputs.describe_model(model) | {
         "gallery": gallery.name,
         "source": gallery.source,
         "images": len(gallery.images),
@@ -197,9 +197,9 @@ def audit(
     if dataset is not None:
         data = inputs.open_classes(dataset, max_images=max_images)
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
-        about["dataset"] = data.name
+        description["dataset"] = data.name
     return Audit(
-        about=about,
+        about=description,
         rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
         parts=part_rows(parts),

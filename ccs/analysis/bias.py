@@ -175,10 +175,14 @@ def bias(
     table = measure_people(
         model, people, attribute, images, texts, ablate=ablation, as_published=as_published, seed=seed
     )
-    about = {**table.about, "skipped": len(people.skipped), "left_out": galleries.format_left_out(left_out)}
+    description = {
+        **table.about,
+        "skipped": len(people.skipped),
+        "left_out": galleries.format_left_out(left_out),
+    }
     if warning := warn_if_small("bias", min(table.groups.values())):
-        about["warning"] = warning
-    return replace(table, about=about, skipped=people.skipped)
+        description["warning"] = warning
+    return replace(table, about=description, skipped=people.skipped)
 
 
 def measure_people(

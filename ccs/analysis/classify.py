@@ -150,5 +150,5 @@ def label_images(
         }
     )
     question = {"classes": len(classes), "template": " | ".join(templates), "ablate": str(ablate)}
-    same, about = tuple(alike(classes, texts[0])), describe_model(model) | question
-    return ClassTable(about=about, rows=rows, alike=same, doubt=identical_names(same, "class"))
+    same, description = tuple(alike(classes, texts[0])), describe_model(model) | question
+    return ClassTable(about=description, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -198,14 +198,14 @@ def _contributions_given_tokens(first: Model, second: Model, images: Images) -> 
 
 
 def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]; zeros stay zeros."""
+    """Project what heads write on vectors [texts, dim], as unit rows [heads, images x texts]."""
     flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def _has_same_shapes(first: Model, second: Model) -> bool:
-    """True where one image encoder's layers can be put into the other."""
+    """Return whether one image encoder's layers can be put into the other."""
     visuals = (model.clip.visual.state_dict().items() for model in (first, second))
     ours, theirs = ({name: values.shape for name, values in items} for items in visuals)
     return ours == theirs and first.heads == second.heads

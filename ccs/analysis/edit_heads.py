@@ -134,7 +134,7 @@ def edit_heads(
         people.groups,
         preserved,
     )
-    about = describe_model(model) | {
+    description = describe_model(model) | {
         "gallery": people.name,
         "attribute": attribute,
         "people": len(people.images),
@@ -142,4 +142,4 @@ def edit_heads(
         "preserve": name,
         "strength": strength if preserved else 0.0,
     }
-    return EditedModel(model, edits, pd.DataFrame(rows), about)
+    return EditedModel(model, edits, pd.DataFrame(rows), description)

@@ -102,13 +102,13 @@ def cross_groups(
         return replace(gallery, groups=groups, k={**gallery.k, attribute: k}), small
     rows = np.flatnonzero(~np.isin(crossed, list(small)))
     arrays = ((name, getattr(gallery, name)) for name in ("digests", "pools", "units"))
-    kept: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays}
+    included: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays}
     return replace(
         gallery,
         images=Lazy(gallery.images.__getitem__, rows.tolist()),
         groups={name: values[rows] for name, values in gallery.groups.items()} | {attribute: crossed[rows]},
         k={**gallery.k, attribute: max(1, len(rows) // 10)},
-        **kept,
+        **included,
     ), small
 
 

@@ -167,14 +167,14 @@ def localize(
     if heads and RANDOM in changes.groups:
         drops = changes.get_group(RANDOM)
         p_value = (1 + (drops <= changes.get_group(CARRIERS).iloc[0]).sum()) / (1 + len(drops))
-    about = subject.describe_halves(attribute, evidence.task, unseen, seed)
-    about |= {"method": name, "reliability": reliability(name)}
+    description = subject.describe_halves(attribute, evidence.task, unseen, seed)
+    description |= {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
         for place, head in enumerate(order, 1)
     ]
     return CarrierTable(
-        about=about,
+        about=description,
         rows=pd.DataFrame(rows),
         heads=heads,
         effects=effects,

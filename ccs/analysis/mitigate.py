@@ -159,7 +159,9 @@ def mitigate_subject(
     """
     half = Half(subject, attribute, seed, tell)
     options = fit_methods(half, methods, seed)
-    about = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
+    description = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {
+        "max_loss": max_loss
+    }
     rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
@@ -169,7 +171,7 @@ def mitigate_subject(
         rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
     best = choose(options, max_loss)
     return MitigationTable(
-        about=about,
+        about=description,
         rows=pd.DataFrame(rows),
         parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,

@@ -58,7 +58,7 @@ class Affine:
 
     @classmethod
     def without(cls, directions: Floats) -> Affine:
-        """The orthogonal projection that takes away the span of these directions [k, d]."""
+        """Return the orthogonal projection that takes away the span of these directions [k, d]."""
         basis = span(directions)
         return cls(np.eye(basis.shape[1]) - basis.T @ basis)
 

@@ -213,14 +213,14 @@ def search(
     evidence, unseen = subject.split(attribute, seed)
     outcome = search_halves(subject.model, evidence.task, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    about = subject.describe_halves(attribute, evidence.task, unseen, seed) | {
+    description = subject.describe_halves(attribute, evidence.task, unseen, seed) | {
         "occupations": people.occupations,
         "templates": people.templates,
         "max_loss": limits.max_loss,
         "max_heads": limits.max_heads,
     }
     return SearchTable(
-        about=about,
+        about=description,
         rows=held_out_rows(outcome.held_out),
         heads=outcome.heads,
         parts=held_out_parts(outcome.held_out),

@@ -147,11 +147,11 @@ class Jobs:
 
     def start_waiting(self) -> None:
         """Start the jobs whose turn it is."""
-        most = 2 if len({*self.calls, *(job.client for job in self._jobs)}) == 1 else 1
+        limit = 2 if len({*self.calls, *(job.client for job in self._jobs)}) == 1 else 1
         running = Counter((job.client, job.kind) for job in self._jobs if job.running)
         running.update((client, "view") for client in self.calls)
         for job in self._jobs:
-            if not job.running and running[turn := (job.client, job.kind)] < most:
+            if not job.running and running[turn := (job.client, job.kind)] < limit:
                 running[turn] += 1
                 job.running = True
                 thread = asyncio.get_running_loop().run_in_executor(self._threads, job.context.run, job.run)

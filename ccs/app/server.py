@@ -84,13 +84,13 @@ class Pages:
             key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or new_key()
             session = self.sessions.find(key) or Session(client_of(request.scope))
             screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
-            before, kept, analysis = screen.state, dict(vars(session)), None
+            before, values, analysis = screen.state, dict(vars(session)), None
             session.notices = ()
             try:
                 analysis = await run_in_threadpool(route.handle, screen, fields)
             except Exception as error:
                 screen.state = before
-                vars(session).update(kept, notices=())
+                vars(session).update(values, notices=())
                 reason = str(error)
                 if not isinstance(error, InputError):
                     log.exception("a form failed")

@@ -118,7 +118,7 @@ class BiasSet(ImageSet):
         return "gender" if "gender" in self.groups else next(iter(self.groups))
 
     def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
-        """The images that each occupation ranks, bool [occupations, images]; None for all. InputError."""
+        """Return the images that each occupation ranks, bool [occupations, images]; None for all."""
         if self.pools is None:
             return None
         if absent := ", ".join(sorted(set(occupations) - set(self.pools))):
@@ -212,7 +212,7 @@ ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 
 
 def templates(name: str) -> tuple[str, ...]:
-    """The templates of that name in known_sets.toml."""
+    """Return the templates of that name in known_sets.toml."""
     if name == "imagenet":
         import open_clip
 

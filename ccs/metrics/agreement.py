@@ -38,7 +38,7 @@ class Agreement:
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
-    """The majority's verdict on each pair; missing answers are not counted, and a tie is None."""
+    """Return the majority's verdict on each pair; missing answers are not counted, and a tie is None."""
     decided: list[Verdict] = []
     for votes in zip(*ratings, strict=True):
         yes, no = votes.count(True), votes.count(False)
@@ -47,7 +47,7 @@ def consensus(ratings: Ratings) -> list[Verdict]:
 
 
 def unanimous(ratings: Ratings) -> list[Verdict]:
-    """The panel's verdict on each text: yes if all judges accept it; None if a verdict is missing."""
+    """Return the panel's verdict on each text: yes if all judges accept it; None if a verdict is missing."""
     return [None if None in votes else all(votes) for votes in zip(*ratings, strict=True)]
 
 
@@ -116,7 +116,7 @@ def krippendorff_alpha(
 
 
 def _judged_twice(left: Sequence[Verdict], right: Sequence[Verdict]) -> tuple[Floats, Floats]:
-    """The verdicts, 0 or 1, on what both sides have judged."""
+    """Return the verdicts, 0 or 1, on what both sides have judged."""
     pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
     first, second = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
     return first, second
@@ -150,7 +150,7 @@ def _phi(left: Floats, right: Floats) -> float:
 
 
 def _estimate(value: float, drawn: Sequence[float]) -> Estimate:
-    """The value with the percentile interval of its draws.
+    """Return the value with the percentile interval of its draws.
 
     Undefined draws are left out; the interval is NaN if more than half are undefined.
     """

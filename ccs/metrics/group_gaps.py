@@ -92,7 +92,7 @@ def levels(
     n_groups: int,
     weights: NDArray[np.floating] | None = None,
 ) -> Floats:
-    """The level of each group that a metric compares; the preferred group has the highest.
+    """Return the level of each group that a metric compares; the preferred group has the highest.
 
     Args:
         name: the metric.
@@ -110,7 +110,7 @@ def levels(
 
 
 def _chosen(name: MetricName, choosing: Floats, measured: Floats) -> Floats:
-    """What one half measures of the groups that the other half chooses: [rankings, draws]."""
+    """Return what one half measures of the groups that the other half chooses: [rankings, draws]."""
 
     def at(groups: NDArray[np.intp]) -> Floats:
         return np.take_along_axis(measured, groups[:, None], axis=1)[:, 0]

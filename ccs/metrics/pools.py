@@ -112,7 +112,7 @@ class Pool:
         return ranking.cosines(question.prompts[self.rows], np.asarray(embeddings)[mine], map=map)
 
     def top(self, scores: NDArray[np.float32], depth: int, first: int = 0) -> NDArray[np.intp]:
-        """Indices of the best images of each prompt [prompts, depth]; equal scores are in random order.
+        """Return the best images of each prompt [prompts, depth]; equal scores are in random order.
 
         Args:
             scores: cosines [prompts, m].

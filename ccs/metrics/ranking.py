@@ -104,7 +104,7 @@ class Ranking:
         return np.unique(self.groups, return_inverse=True)[1].astype(np.uint8)
 
     def score_gap(self, images: ArrayLike) -> float:
-        """The group score gap for image embeddings [n, d], in units of cosines.
+        """Return the group score gap for image embeddings [n, d], in units of cosines.
 
         It is the root of the mean over prompts of the variance between groups of their mean cosine.
         """
@@ -317,7 +317,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
 def top(
     scores: NDArray[np.float32], depth: int, tie_seeds: Sequence[Sequence[int]] | None = None
 ) -> NDArray[np.intp]:
-    """Indices of the best scores of each query, highest first.
+    """Return indices of the best scores of each query, highest first.
 
     Args:
         scores: float32 [queries, n].

@@ -153,7 +153,7 @@ def _summary(
 
 
 def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
-    """The count of each query [draws, n] when clips are resampled with all their captions."""
+    """Return the count of each query [draws, n] when clips are resampled with all their captions."""
     n = int(clips.max()) + 1
     counts = stats.resampled_cells(np.ones(n, dtype=np.int64), draws, np.random.default_rng(seed))
     return counts[:, clips]

@@ -82,7 +82,7 @@ def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
 
 
 def ceiling(pool: ArrayLike, k: int) -> Floats:
-    """The largest MaxSkew that a ranking can reach: as many images of the rarest group as fit in the top K.
+    """Return the largest MaxSkew that a ranking can reach, with the rarest group filling the top K.
 
     Args:
         pool: images of each group [..., groups].
@@ -100,7 +100,7 @@ def ceiling(pool: ArrayLike, k: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _depths(k: int) -> tuple[Floats, Floats, float]:
-    """The parts of `ndkl_of` that depend only on the position: (onwards [k], step [k], constant)."""
+    """Return the parts of `ndkl_of` that depend only on the position: (onwards [k], step [k], constant)."""
     position = np.arange(1, k + 1, dtype=np.float64)
     weight = 1 / np.log2(position + 1)
     weight /= weight.sum()

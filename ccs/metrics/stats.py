@@ -103,7 +103,7 @@ class Ranked(Effect):
 
 
 def minimum_detectable(estimate: Estimate) -> float:
-    """The smallest true difference that a test with this interval's width detects in 80% of cases.
+    """Return the smallest true difference that a test with this interval's width detects in 80% of cases.
 
     It is the stored one, if there is one (`Ranked`), otherwise that of a normal test.
     """
@@ -158,7 +158,7 @@ def check_draws(draws: int) -> None:
 
 
 def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
-    """The percentile interval of bootstrap draws, from 2.5 to 97.5%.
+    """Return the percentile interval of bootstrap draws, from 2.5 to 97.5%.
 
     Args:
         value: the estimate.
@@ -177,7 +177,7 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
 
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[Floats, Floats]:
-    """The `interval` of each of several values.
+    """Return the `interval` of each of several values.
 
     Args:
         values: estimates [n].
@@ -198,7 +198,7 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[F
 
 
 def effect(value: float, draws: Floats) -> Effect:
-    """A difference with its 95% interval and mid-p value, both from its bootstrap draws.
+    """Return a difference with its 95% interval and mid-p value, both from its bootstrap draws.
 
     The draws are shifted so that their mean equals the value, as in `interval`; a draw in which nothing
     differed stays at 0. p is twice the share of draws beyond 0, where draws at 0 count half (Lancaster 1961,
@@ -250,7 +250,7 @@ def _mean_draws(values: Floats, draws: int, seed: int) -> Floats:
 
 
 def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimate:
-    """The mean of values with its percentile bootstrap interval.
+    """Return the mean of values with its percentile bootstrap interval.
 
     Args:
         values: numbers [n], one per resampling unit.
@@ -265,7 +265,7 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """The mean of values minus that of a baseline for the same images, by paired bootstrap.
+    """Return the mean of values minus that of a baseline for the same images, by paired bootstrap.
 
     Args:
         values: numbers [n].

@@ -158,7 +158,7 @@ def edit_module(
 
 
 def _record(attention: Any, root: Any, run: Callable[[], object], n: int) -> Tensor:
-    """The outputs [n, T, H d] of the heads of an attention module in all passes of `run`."""
+    """Return the outputs [n, T, H d] of the heads of an attention module in all passes of `run`."""
     recorder, rows = Ablation(attention, root, HeadSet()), list[Tensor]()
 
     def record(values: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ def fit_edits(
 
 
 def _open_trunks(side: Side, inputs: Any, layer: int) -> tuple[list[Trunk], NDArray[np.intp]]:
-    """The batches as they enter a layer, and the number of each input in their order."""
+    """Return the batches as they enter a layer, and the number of each input in their order."""
     batches = list(side.batches(inputs))
     order = [np.arange(len(inputs))[rows] for rows, _ in batches]
     trunks = [side.encoder.trunk(batch, layer) for _, batch in batches]
@@ -258,7 +258,7 @@ def _open_trunks(side: Side, inputs: Any, layer: int) -> tuple[list[Trunk], NDAr
 
 
 def _group_numbers(names: Any, order: NDArray[np.intp], attribute: str) -> Tensor:
-    """The group of each input as a number [n], in the order of the batches; InputError for wrong names."""
+    """Return each input's group as a number [n], in the order of batches; InputError for wrong names."""
     values = np.asarray(names, np.str_)
     if len(values) != len(order) or len(set(values.tolist())) < 2:
         raise InputError(
@@ -269,7 +269,7 @@ def _group_numbers(names: Any, order: NDArray[np.intp], attribute: str) -> Tenso
 
 
 def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
-    """A head's outputs, batches [n, T, d], as [n, d] at the CLS token and at the mean patch, if any."""
+    """Return a head's outputs [n, T, d] as [n, d] at the CLS token and at the mean patch, if any."""
     if not outputs:
         return []
     is_pool = outputs[0].shape[1] == 1
@@ -280,7 +280,7 @@ def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
 def _fit(
     places: list[Tensor], codes: Tensor, classes: Tensor | None = None, strength: float = 0.0
 ) -> tuple[Tensor, dict[str, float]]:
-    """The map of a head from its outputs at each place [n, d], and its numbers."""
+    """Return the map of a head from its outputs at each place [n, d], and its numbers."""
     directions = torch.cat([_between(place, codes) for place in places])
     mean = torch.stack([place.mean(0) for place in places]).mean(0)
     fit = erasing_map(directions, mean, classes, strength)
@@ -290,7 +290,7 @@ def _fit(
 
 
 def _between(outputs: Tensor, codes: Tensor) -> Tensor:
-    """The group means of outputs [n, d] minus their mean [g, d]."""
+    """Return the group means of outputs [n, d] minus their mean [g, d]."""
     means = torch.stack([outputs[codes == code].mean(0) for code in range(int(codes.max()) + 1)])
     return means - means.mean(0)
 
@@ -300,7 +300,7 @@ def _spread(directions: Tensor) -> float:
 
 
 def _text_directions(encoder: Encoder, head: Head, texts: NDArray[np.floating]) -> Tensor:
-    """The outputs [k, d] with which a head would write most toward each text, minus their mean."""
+    """Return the outputs [k, d] with which a head would write most toward each text, minus their mean."""
     written = encoder.directions(head.layer, [head.head])[0, :, : encoder.layers[head.layer].head_dim]
     toward = torch.as_tensor(texts).double() @ written.mean(0).double().T.cpu()
     return toward - toward.mean(0)

@@ -209,7 +209,7 @@ class Encoder(Decomposition):
     def _embed(
         self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet], record: Record | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The unit embeddings [sets, n, D], and their lengths [sets, n] before normalization."""
+        """Return the unit embeddings [sets, n, D], and their lengths [sets, n] before normalization."""
         for heads in ablation_sets:
             self.require_heads(heads)
         changed = [head.layer for heads in ablation_sets for head in heads]
@@ -269,7 +269,7 @@ class Encoder(Decomposition):
         record: Record | None = None,
         computed: Callable[[Layer, Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
+        """Return the heads' outputs [n, T, H d]; only the first token's if no other is read afterwards."""
         alone = self._readout.first_only and layer == self._n_blocks - 1
         part = self.layers[layer]
         values = part.unprojected_outputs(x, alone) if computed is None else computed(part, x)
@@ -297,7 +297,7 @@ class Encoder(Decomposition):
         return values if site is None else site.change_outputs(values)
 
     def factor(self, head: Head) -> float:
-        """The factor on the head's output by `ablated` and the open blocks of `ccs.ablate`; 0 for a mean."""
+        """Return the factor on a head's output by `ablated` and open `ccs.ablate` blocks; 0 for a mean."""
         site = site_of(self.layers[head.layer].module)
         ablations = () if site is None else site.ablations
         product = 1.0

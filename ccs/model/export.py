@@ -223,7 +223,7 @@ def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
 
 
 def _multiplied(weights: dict[str, Tensor], projections: Sequence[str], matrix: Tensor) -> dict[str, Tensor]:
-    """The model's last projection, with its results multiplied by a matrix [d, d]."""
+    """Return the model's last projection, with its results multiplied by a matrix [d, d]."""
     for name in projections:
         if name in weights:  # [W, d]
             values = weights[name]

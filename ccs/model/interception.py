@@ -177,7 +177,7 @@ def site_of(module: Any) -> Site | None:
 
 
 def is_active(module: Any) -> bool:
-    """True while a block that ablates heads of the attention module lasts."""
+    """Return whether a block that ablates heads of the attention module lasts."""
     site = site_of(module)
     return site is not None and any(ablation.is_open for ablation in site.ablations)
 

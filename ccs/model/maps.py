@@ -151,7 +151,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
 
 
 def _mapped(model: Model, heads: Heads | None) -> HeadSet:
-    """The heads to map; InputError if there are none or the model lacks one."""
+    """Return the heads to map; InputError if there are none or the model lacks one."""
     mapped = model.heads if heads is None else HeadSet(Intervention.from_heads(heads))
     model.encoder.require_heads(mapped)
     if not mapped:

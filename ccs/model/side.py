@@ -176,7 +176,7 @@ class Side:
         return effects
 
     def _ablation_sets(self, ablate: AblationSets) -> tuple[Sequence[HeadSet], bool]:
-        """The sets to ablate, one if `ablate` is no list, and whether it is none."""
+        """Return the sets to ablate, one if `ablate` is no list, and whether it is none."""
         single = ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping)
         if not single and not isinstance(ablate, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")

@@ -70,7 +70,7 @@ def encoder_inside(model: Any, encoder: str) -> Any:
 
 
 def is_text_encoder(model: Any) -> bool:
-    """True for CLIP's or SigLIP's text encoder alone, such as transformers' CLIPTextModel."""
+    """Return whether this is CLIP's or SigLIP's text encoder alone, such as transformers' CLIPTextModel."""
     return encoder_inside(model, IMAGE) is unwrapped(model) and _reads_tokens(encoder_inside(model, TEXT))
 
 
@@ -113,7 +113,7 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
 
 
 def _attention(owner: Any, path: str) -> Iterator[tuple[str, Location]]:
-    """The attention modules below a module, by their paths without wrappers."""
+    """Return the attention modules below a module, by their paths without wrappers."""
     for name, child in owner._modules.items():
         module = unwrapped(child)
         if isinstance(getattr(module, "num_heads", None), int) and projection_name(module):

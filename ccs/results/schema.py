@@ -87,7 +87,7 @@ def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
     groups: dict[str, list[Column]] = {}
 
     def columns(entries: Sequence[Any]) -> list[Column]:
-        """An entry describes a column, or names a group of columns."""
+        """Require that an entry describes a column, or names a group of columns."""
         lists = [groups[entry] if isinstance(entry, str) else [Column(**entry)] for entry in entries]
         return [column for part in lists for column in part]
 

@@ -138,8 +138,8 @@ class Analyses:
                 log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-            kept = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
-            for path in kept[:-KEPT]:
+            folders = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
+            for path in folders[:-KEPT]:
                 shutil.rmtree(path, ignore_errors=True)
             self._turn.release()
 

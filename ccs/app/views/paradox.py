@@ -70,11 +70,11 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     Raises:
         InputError: Without tables of accuracy and bias.
     """
-    both = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
-    both = [tables for tables in both if all(map(len, tables))]
-    if not both:
+    pairs = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
+    pairs = [tables for tables in pairs if all(map(len, tables))]
+    if not pairs:
         raise InputError("There are no tables of accuracy and bias yet.")
-    accuracy, skew = (pd.concat(tables, ignore_index=True) for tables in zip(*both, strict=True))
+    accuracy, skew = (pd.concat(tables, ignore_index=True) for tables in zip(*pairs, strict=True))
     qualities, attributes = list(accuracy["dataset"].unique()), list(skew["attribute"].unique())
     quality = quality if quality in qualities else ""
     attribute = attribute if attribute in attributes else attributes[0]
@@ -187,8 +187,8 @@ def shown_marks(axes: Axes, state: State) -> pd.DataFrame:
         axes: The axes, with the sets.
         state: The state, with the model and the ablated heads.
     """
-    shown = [name == state.model or not planted_truth(name) for name in axes.points["model"]]
-    points, added = axes.points[shown], list[tuple[str, str, bool, str]]()
+    visible = [name == state.model or not planted_truth(name) for name in axes.points["model"]]
+    points, added = axes.points[visible], list[tuple[str, str, bool, str]]()
     row: Any
     for row in points.itertuples():
         name, heads = AblationName.parse(row.ablation), parse_ablation(row.heads)

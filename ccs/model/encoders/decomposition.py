@@ -248,7 +248,7 @@ class Decomposition:
         return route
 
     def _written(self, readout: Readout, layer: int, heads: Sequence[int]) -> Tensor:
-        """Sums [P, n, heads, W], one per channel, of the outputs of some heads of a layer to the tokens.
+        """Return sums [P, n, heads, W], one per channel, of some heads' outputs to the tokens.
 
         Tokens are summed first, so that the projection is computed once per channel, not once per token.
         """

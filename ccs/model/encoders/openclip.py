@@ -131,7 +131,7 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
 
 
 def _resnet(visual: Module) -> Parts:
-    """A ResNet's only heads are those of its pool, whose query is the mean of the positions."""
+    """Describe a ResNet, whose only heads are its pool's, with the mean of the positions as query."""
     pool, size = visual.attnpool, visual.image_size
     n_tokens, width = pool.positional_embedding.shape
     height, wide = size if isinstance(size, tuple | list) else (size, size)

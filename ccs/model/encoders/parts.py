@@ -25,7 +25,7 @@ class UnsupportedPart(Exception):
 
 
 def is_plain(module: Module | None) -> bool:
-    """True for a module that does nothing."""
+    """Return whether this is a module that does nothing."""
     return module is None or isinstance(module, nn.Identity)
 
 

@@ -95,7 +95,7 @@ class Linear:
         return out if bias is None else out + bias
 
     def dim(self, width: int) -> int:
-        """The embedding dimension D."""
+        """Return the embedding dimension D."""
         matrix = self.matrix()
         return width if matrix is None else int(matrix.shape[1])
 
@@ -247,13 +247,13 @@ class AttentionPool:
         return Route(weights * factors, constant[:, :0], constant)
 
     def _scale(self, state: Tensor) -> Tensor:
-        """The inverse deviation of the norm after the pool: [n, 1]."""
+        """Return the inverse deviation of the norm after the pool: [n, 1]."""
         return (
             torch.ones_like(state[:, 0, :1]) if self.after is None else 1 / spread(state, self.after)[1][:, 0]
         )
 
     def _after(self, state: Tensor) -> Tensor:
-        """The linear part of what follows the pool, without biases and without `_scale`."""
+        """Return the linear part of what follows the pool, without biases and without `_scale`."""
         return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
 
     def _channel_maps(self, vectors: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ class AttentionPool:
         return outputs
 
     def _constant(self, state: Tensor) -> Tensor:
-        """The part that doesn't come from the pool's heads: the MLP, and biases."""
+        """Return the part that doesn't come from the pool's heads: the MLP, and biases."""
         constant = self.linear.constant(state[:, 0])
         if self.mlp is not None:
             constant = constant + self.linear.through(self.mlp(state[:, 0]))

@@ -126,7 +126,7 @@ def _attention(attn: Module, trunk: Module) -> Attention:
 
 
 def _linear(visual: Module) -> Linear:
-    """The last linear map, timm's or the wrapper's; both, or more than a linear map, is refused."""
+    """Return the last linear map, timm's or the wrapper's; InputError for both or for another map."""
     layers = [visual.trunk.head, *visual.head]
     layers = [layer for layer in layers if not isinstance(layer, nn.Identity | nn.Dropout)]
     if not layers:
@@ -160,7 +160,7 @@ def _require_layer_norm(norm: Module) -> None:
 
 
 def _pool(trunk: Module, linear: Linear) -> AttentionPool:
-    """A learned query, as in SigLIP and in PE: timm's AttentionPoolLatent."""
+    """Describe timm's AttentionPoolLatent: a learned query, as in SigLIP and PE."""
     pool = trunk.attn_pool
     if type(pool).__name__ != "AttentionPoolLatent" or pool.latent_len != 1 or pool.pos_embed is not None:
         raise UnsupportedPart(

@@ -60,7 +60,7 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
 
 
 def _known(source: Source) -> tuple[Any, Any]:
-    """A model of open_clip's registry, loaded by open_clip."""
+    """Return a model of open_clip's registry, loaded by open_clip."""
     import open_clip
     from huggingface_hub import try_to_load_from_cache
 
@@ -82,7 +82,7 @@ def _known(source: Source) -> tuple[Any, Any]:
 
 
 def _built(source: Source, place: Place) -> tuple[Any, Any]:
-    """A model from a checked configuration and safetensors files only.
+    """Return a model from a checked configuration and safetensors files only.
 
     open_clip's `create_model` isn't used: it would accept a pickle if there is no other file.
     """
@@ -127,7 +127,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
 
 def _first(place: Place, names: Sequence[str]) -> Path:
-    """The first of these files that exists; ValueError if there is only a pickle, or nothing."""
+    """Return the first of these files that exists; ValueError if there is only a pickle, or nothing."""
     for name in names:
         if (file := place.file(name, MAX_WEIGHTS_BYTES)) is not None:
             return file
@@ -141,7 +141,7 @@ def _first(place: Place, names: Sequence[str]) -> Path:
 
 
 def _shards(place: Place) -> list[Path]:
-    """The safetensors files of a checkpoint: one, or those that its index names."""
+    """Return the safetensors files of a checkpoint: one, or those that its index names."""
     index = place.read(INDEX_FILE, MAX_CONFIG_BYTES)
     if index is None:
         return [_first(place, (WEIGHTS_FILE,))]
@@ -149,7 +149,7 @@ def _shards(place: Place) -> list[Path]:
 
 
 def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
-    """The tokenizer of a text encoder: open_clip's, or the one that its configuration names.
+    """Return the tokenizer of a text encoder: open_clip's, or the one that its configuration names.
 
     The latter is read from files next to the weights, otherwise from the Hub.
     """

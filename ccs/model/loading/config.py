@@ -171,7 +171,7 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
 
 
 def _shared_settings(encoder: Any) -> dict[str, Any]:
-    """The settings that both encoders have."""
+    """Return the settings that both encoders have."""
     width, inner = encoder.hidden_size, encoder.intermediate_size
     if width % encoder.num_attention_heads:
         raise ValueError(f"hidden_size {width} is not a multiple of {encoder.num_attention_heads} heads")

@@ -113,7 +113,7 @@ def list_models(pattern: str = "*") -> tuple[str, ...]:
 
 
 def is_public(name: str) -> bool:
-    """True for a bundled model or open_clip's name/tag, but not for a folder or repository."""
+    """Return whether this is a bundled model or open_clip's name/tag, but not for a folder or repository."""
     return name in embedded() or _registered(name) is not None
 
 
@@ -180,7 +180,7 @@ def repository_of(name: str) -> str:
 
 
 def _described(name: str, place: Place) -> Source:
-    """The model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
+    """Return the model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
     checkpoint, preprocess = "", dict[str, Any]()  # open_clip's defaults are CLIP's
     try:
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:

@@ -93,7 +93,7 @@ class HubTokenizer:
 
 @lru_cache(maxsize=4)
 def _rules(folder: str) -> Any:
-    """The tokenizer of a folder."""
+    """Return the tokenizer of a folder."""
     from transformers import AutoTokenizer
 
     config = Path(folder) / _ABOUT[0]
@@ -112,7 +112,7 @@ def _end(folder: str) -> int | None:
 
 
 def _tokens(folder: str, texts: list[str], length: int) -> bytes:
-    """The tokens' 64-bit numbers, row by row."""
+    """Return the tokens' 64-bit numbers, row by row."""
     if not texts:
         return b""
     tokens = _rules(folder)(texts, padding="max_length", truncation=True, max_length=length).input_ids
