@@ -27,7 +27,7 @@ def main() -> None:
         scoring.run(METHODS, models_with_bias(), 1, file=scoring.CELLS)
     cells = read_cells(scoring.CELLS)
     tables = {title: scoring.table(group) for title, group in cells.groupby(cells["model"].map(family))}
-    tables = dict(sorted(tables.items(), reverse=True))
+    tables = dict(sorted(tables.items()))
     sizes = {
         title: f"{summary['models'].max():.0f} models of {count(int(summary['bases'].max()), 'base')}"
         for title, summary in tables.items()
@@ -45,22 +45,18 @@ def main() -> None:
 
 
 def models_with_bias() -> list[str]:
-    """Return the models in which a bias by some attribute was planted or learned."""
-    import ccs_benchmark
+    """Return the models that learned a bias by themselves."""
     from ccs_benchmark import variants
     from ccs_benchmark.mitigation_scoring import learned
 
-    return [name for name in (*ccs_benchmark.names(), *variants.names()) if learned(name)[1]]
+    return [name for name in variants.names() if learned(name)[1]]
 
 
 def family(name: str) -> str:
-    """Return where a model's bias was planted or learned."""
-    from ccs_benchmark import natural, variants
+    """Return where a model's bias was learned."""
+    from ccs_benchmark import variants
 
-    if not name.startswith(natural.PREFIX):
-        return "planted in heads"
-    trained = "MLPs" if variants.known(name)["trained"] == "MLPs" else "heads"
-    return f"learned by {trained}"
+    return f"learned by {'MLPs' if variants.known(name)['trained'] == 'MLPs' else 'heads'}"
 
 
 COLUMNS = {

@@ -63,6 +63,31 @@ class LabeledImages:
     labels: NDArray[np.int64]
 
 
+class BaseImages:
+    """Images of the synthetic world as the layers of a base model see them that all its models share.
+
+    Args:
+        base: The base model. Its texts are those of its models, too.
+    """
+
+    def __init__(self, base: Model) -> None:
+        self.base, self.sets = base, replace(Sets.synthetic(), held_out=True)
+        self.trunks = base.trunk(self.sets.people.images), base.trunk(self.sets.controls.images)
+        self.extras = synthetic_extras(base)
+        self._fresh: dict[int, Trunk] = {}
+
+    def fresh_people(self, people: Any, seed: int) -> Trunk:
+        """Return the activations of the fresh faces of a split.
+
+        Args:
+            people: The faces, which depend on the seed only.
+            seed: Of the split.
+        """
+        if seed not in self._fresh:
+            self._fresh[seed] = self.base.trunk(people)
+        return self._fresh[seed]
+
+
 def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
     """Return people at work with their props, and scenes with captions, of the synthetic world."""
     workers, clips = synthetic.classification_set("occupations"), synthetic.retrieval_set(PAIRS)
@@ -76,19 +101,18 @@ def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
 
 
 class ScoredHalf(Half):
-    """The unseen half, with further sets of images that nobody saw.
+    """Fresh faces, unseen prompts and control images, and further sets of images that nobody saw.
 
     Args:
-        subject, attribute, seed: as for `Half`.
-        extras: the sets, by name.
+        subject, attribute, seed: As for `Half`.
+        images: Of the model's base.
     """
 
-    def __init__(
-        self, subject: Subject, attribute: str, seed: int, extras: Mapping[str, LabeledImages] | None = None
-    ) -> None:
+    def __init__(self, subject: Subject, attribute: str, seed: int, images: BaseImages) -> None:
         super().__init__(subject, attribute, seed)
-        self.extras = dict(extras or {})
+        self.extras = images.extras
         self.images |= {name: extra.images for name, extra in self.extras.items()}
+        self.images["people"] = images.fresh_people(self.task.people, seed)
 
     @cached_property
     def chance_levels(self) -> dict[str, float]:
@@ -210,22 +234,22 @@ def run(
     Returns:
         The cells, a row per case and mitigation.
     """
-    parts, wanted = [], {NOTHING: METHODS[NOTHING], **mitigations}
-    for place in places:
-        (origin, attributes, weights), subject, base, extras = learned(place), None, None, None
+    parts, wanted, images, known_base = [], {NOTHING: METHODS[NOTHING], **mitigations}, None, ""
+    for place in sorted(places, key=lambda name: learned(name)[0]):
+        (origin, attributes, weights), subject = learned(place), None
         for attribute, seed in product(attributes, range(splits)):
             case = dict(zip(KEY, (place, weights, attribute, seed), strict=False))
             there = of_cases(read_cells(file) if file else joined([]), pd.DataFrame([case]))
             if {*wanted, ORACLE} <= set(there["method"]):
                 parts.append(there)
                 continue
+            if images is None or known_base != origin:
+                images, known_base = BaseImages(variants.load(origin)), origin
             if subject is None:
-                subject = Subject(planted_models.load(place), Sets.synthetic())
-                base, extras = variants.load(origin), synthetic_extras(subject.model)
+                subject = Subject(planted_models.load(place), images.sets, images.trunks)
             tell(f"{place}, {attribute}, split {seed}")
-            half = ScoredHalf(subject, attribute, seed, extras)
-            assert base is not None
-            rows = [{"base": origin} | case | row for row in _cells(half, wanted, base)]
+            half = ScoredHalf(subject, attribute, seed, images)
+            rows = [{"base": origin} | case | row for row in _cells(half, wanted, images.base)]
             parts.append(pd.DataFrame(rows, columns=list(COLUMNS)))
             if file:
                 store_cells(parts[-1], file)

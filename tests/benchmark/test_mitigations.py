@@ -9,8 +9,10 @@ import pytest
 from scipy.optimize import brentq
 from sklearn.linear_model import LogisticRegression
 
+import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError
+from ccs.analysis import fresh
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import (
     Affine,
@@ -148,6 +150,7 @@ def carriers_off(evidence):
 def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scoring, "PAIRS", 10)
     monkeypatch.setattr(synthetic, "classification_set", partial(synthetic.classification_set, n=40))
+    monkeypatch.setattr(fresh, "GALLERIES", 1)
     file, ran, run = tmp_path / "cells.parquet", [], scoring.run
     monkeypatch.setattr(
         scoring, "run", lambda *args, **options: ran.append(run(*args, file=file, **options)) or ran[0]
@@ -160,6 +163,8 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     row = cells[cells["attribute"] == "gender"].set_index("method").loc["carriers_off"]
     model, sets = ccs_benchmark.load(PLANTED), Sets.synthetic()
     _, unseen = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
+    faces = ccs.open_gallery("world/faces", seed=500_000)  # fresh: no method saw them
+    unseen = replace(unseen, people=faces.images, groups=faces.groups["gender"], k=faces.k["gender"])
     off = HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender"))
 
     def moved(images):
