@@ -27,7 +27,7 @@ def main() -> None:
         scoring.run(METHODS, models_with_bias(), 1, file=scoring.CELLS)
     cells = read_cells(scoring.CELLS)
     tables = {title: scoring.table(group) for title, group in cells.groupby(cells["model"].map(family))}
-    tables = dict(sorted(tables.items()))
+    tables = dict(sorted(tables.items(), reverse=True))
     sizes = {
         title: f"{summary['models'].max():.0f} models of {count(int(summary['bases'].max()), 'base')}"
         for title, summary in tables.items()
