@@ -31,7 +31,6 @@ MODULES = {
     ),
     "Finding heads": (
         "ccs.analysis.ablation_sets", "ccs.analysis.carriers", "ccs.analysis.evidence",
-        "ccs.analysis.subject",
     ),
     "Making it fairer": ("ccs.analysis.mitigations",),
     "Results": ("ccs.results", "ccs.results.queries"),

@@ -194,7 +194,7 @@ MODULES.remove("ccs.analysis.carriers")  # that of localize
 def test_names_of_ccs_and_public_modules_have_examples_that_give_what_they_show(name):
     """What a module gives to `ccs` runs under its name there."""
     documented = getattr(ccs, name) if name in NAMES else importlib.import_module(name)
-    known = {**vars(ccs), name: documented} if name in NAMES else None
+    known = {public: getattr(ccs, public) for public in ccs.__all__} if name in NAMES else None
     tests = [test for test in doctest.DocTestFinder().find(documented, name, globs=known) if test.examples]
     assert tests
     for test in tests:

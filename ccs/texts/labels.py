@@ -5,7 +5,7 @@ Tags, labels, and judges share the tree (ccs/texts/concepts.csv), which says whi
 head can stand for. `tags` needs no model: it reads the concept with which the pool tags each text. It takes
 the place of an LLM (ccs/judges/panel.py) and is never presented as one.
 
-    >>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
+    >>> spelling_key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
     ('some red dog', 'Animals')
 """
 

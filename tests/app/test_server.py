@@ -61,7 +61,7 @@ def test_a_bad_form_changes_nothing_and_says_so(client):
 
 def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
     page = visit(client, "tab=classify").whole()
-    monkeypatch.setitem(VIEWS, "classify", VIEWS["classify"]._replace(render=lambda *_: 1 / 0))
+    monkeypatch.setitem(VIEWS, "classify", VIEWS["classify"]._replace(values=lambda *_: 1 / 0))
     page.post("heads/ablate", ablate="L7.H1").whole()
     assert "This view can&#39;t be shown" in page["main"]
     assert "1 head off" in page["strip"]

@@ -98,7 +98,7 @@ def read_results(folder):
 
 def read_cache(folder):
     with Cache.open(folder / "judges.sqlite") as cache:
-        return cache.get(KEY, ANSWER)
+        return cache.find_answer(KEY, ANSWER)
 
 
 def model_folder(folder, _):
