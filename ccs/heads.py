@@ -334,7 +334,7 @@ class Intervention(HeadSet):
 
 
 def _merge_changes(pairs: Iterable[Iterable[Any]]) -> dict[Head, HeadChange]:
-    """Each head's change, of pairs or of heads alone, which are ablated; InputError for a head with two."""
+    """Return each head's change; heads without one are ablated. InputError for a head with two."""
     merged: dict[Head, HeadChange] = {}
     for name, *value in pairs:
         head = name if isinstance(name, Head) else Head.parse(name)

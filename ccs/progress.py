@@ -86,7 +86,7 @@ class Part:
         self._whole.refresh()
 
     def update(self, n: int) -> None:
-        """So many items more are done."""
+        """Count that many more items as done."""
         self.n += n
         share = self.n / self._total if self._total else 1.0
         self._whole.desc = f"{self._name}: {self.n:,} of {self._total:,}"

@@ -68,7 +68,7 @@ def save_variant(
 
 
 def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights that hold, of the embeddings of words, those that are not zero, and which words these are."""
+    """Return weights with only the nonzero embeddings of words, and which words these are."""
     rows = weights[EMBEDDING]
     words = rows.any(1).nonzero()[:, 0]
     return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}

@@ -31,7 +31,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
     rng, n = np.random.default_rng(seed), len(left)
 
     def measured(a: Floats, b: Floats) -> Floats:
-        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant.
+        """Return correlation of each row of a with the same row of b: [rows]; 0 where a row is constant.
 
         Args:
             a: Values [rows, columns].

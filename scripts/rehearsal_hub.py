@@ -41,7 +41,7 @@ def answer(user: str, schema: Mapping[str, Any]) -> str:
 
 
 def reduce_work(draws: int, data: Path, *, small: bool) -> None:
-    """Reduce resampling, random sets, occupations, and the text pool.
+    """Return reduce resampling, random sets, occupations, and the text pool.
 
     Args:
         draws: Number of resamples.

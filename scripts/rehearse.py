@@ -43,7 +43,7 @@ class RehearsalOptions:
 
 
 def rehearse(options: RehearsalOptions) -> int:
-    """Rehearse in the folder."""
+    """Return rehearse in the folder."""
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ PEOPLE = "People"
 
 
 def ccs_high(evidence: Evidence) -> Scores:
-    """High CCS first, ties by the share of variance that the texts explain; heads of unknown CCS last."""
+    """Rank high CCS first, ties by the share of variance that texts explain, unknown CCS last."""
     explained = {head: sum(span.share for span in spans) for head, spans in evidence.reading.spans.items()}
     return {
         head: -1.0 if score.ccs is None else score.ccs + min(explained.get(head, 0.0), 0.999)
@@ -62,13 +62,13 @@ def ccs_high(evidence: Evidence) -> Scores:
 
 
 def ccs_low(evidence: Evidence) -> Scores:
-    """Low CCS first, the reverse of `ccs_high`; heads of unknown CCS last."""
+    """Rank low CCS first, the reverse of `ccs_high`, unknown CCS last."""
     known = ccs_high(evidence)
     return {head: -score if score >= 0 else -math.inf for head, score in known.items()}
 
 
 def label(evidence: Evidence) -> Scores:
-    """Heads labeled People or a concept below it first, ties by the share that texts about people explain."""
+    """Rank heads labeled People or below first, ties by the share that texts about people explain."""
     tree = labels.tree()
 
     def about_people(concept: str | None) -> bool:
@@ -114,7 +114,7 @@ def group_texts(evidence: Evidence, k: int = 5) -> Scores:
 
 
 def audit(evidence: Evidence) -> Scores:
-    """Heads that pass both filters first, then the others, each by concept activation vectors.
+    """Rank heads that pass both filters first, each part by concept activation vectors.
 
     The filters: a score above the heads' mean, and a text that names a group among those that the head picks.
     """
@@ -258,7 +258,7 @@ def locate_then_correct(evidence: Evidence) -> Scores:
 
 
 def experts(evidence: Evidence) -> Scores:
-    """Cross-validated balanced accuracy of each head's probe; ties are broken by its log loss."""
+    """Rank heads by the cross-validated balanced accuracy of a probe, ties by its log loss."""
     codes = evidence.codes
     sizes = np.bincount(codes)
     if len(sizes) < 2 or sizes.min() < 2:

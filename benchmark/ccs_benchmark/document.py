@@ -187,7 +187,7 @@ def rows(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
 
 
 def separated(track: str) -> tuple[dict[str, str], float]:
-    """Each method's letters on a track, and the detectable difference between two of the LEADERS."""
+    """Return each method's letters on a track, and the detectable difference between two of the LEADERS."""
     from ccs_benchmark.methods import METHODS
 
     models = scoring.by_model(bundled_cells(track), [FIRST[track]])
@@ -232,7 +232,7 @@ def gate() -> list[dict[str, str]]:
 
 
 def effects() -> str:
-    """Which share of the variance over the grid goes with the intervention, the statistic, and the pair."""
+    """Return the share of the grid's variance that goes with intervention, statistic, and pair."""
     sentences = []
     for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
         cells = scoring.read_cells(TRACKS[track].file)
@@ -300,7 +300,7 @@ def chosen() -> str:
 
 
 def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
-    """Each method's mean of both tracks' first figures."""
+    """Return each method's mean of both tracks' first figures."""
     from ccs_benchmark.methods import METHODS
 
     first = [table[FIRST[track]] for track, table in tables.items()]

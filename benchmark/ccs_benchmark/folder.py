@@ -87,7 +87,7 @@ def truth_of(models: Sequence[Path]) -> pd.DataFrame:
 
 
 def croissant(folder: Path) -> dict[str, Any]:
-    """Metadata of the folder in the format Croissant 1.0 (docs.mlcommons.org/croissant)."""
+    """Return metadata of the folder in the format Croissant 1.0 (docs.mlcommons.org/croissant)."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in (".safetensors", ".csv", ".parquet")]
     kinds = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet"}
     return {

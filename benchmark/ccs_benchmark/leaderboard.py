@@ -113,7 +113,7 @@ def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> s
 def _tables(
     cells: pd.DataFrame, truths: Mapping[str, Truth]
 ) -> Iterator[tuple[str, str, int, list[dict[str, str]]]]:
-    """Track, attribute, number of models, and rows, for each pair with cells in which a skew took."""
+    """Return track, attribute, number of models, and rows, for each pair with cells in which a skew took."""
     strength = cells["model"].map({name: truth.strength for name, truth in truths.items()})
     tracks = {ALL: strength.notna()} | {
         f"{part:.0%} of the skew planted": strength == part

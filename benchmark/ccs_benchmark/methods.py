@@ -34,7 +34,7 @@ def random(evidence: Evidence) -> Scores:
 
 
 def ensemble(evidence: Evidence) -> Scores:
-    """Heads by the mean of their places by three methods, which were named before any was scored together.
+    """Rank heads by their mean place by three methods, chosen before any was scored together.
 
     Ensembles did well in the shared task of the Mechanistic Interpretability Benchmark (arXiv 2510.06811).
     """

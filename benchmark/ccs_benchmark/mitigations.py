@@ -28,13 +28,13 @@ from ccs.metrics.stats import Floats
 
 
 def consistent(evidence: Evidence) -> Fitted:
-    """Off are the heads of high CCS, as in "Pruning the Paradox" (arXiv 2503.11103)."""
+    """Ablate the heads of high CCS, as in "Pruning the Paradox" (arXiv 2503.11103)."""
     texts = max(len(spans) for spans in evidence.reading.spans.values())
     return Fitted(level_heads(evidence.reading.scores, texts)["high"])
 
 
 def random(evidence: Evidence) -> Fitted:
-    """Off are as many heads as in `ablation`, drawn at random."""
+    """Ablate as many heads as in `ablation`, drawn at random."""
     heads, rng = list(evidence.model.heads), np.random.default_rng([evidence.seed, 11])
     drawn = rng.permutation(len(heads))[: len(masked_heads(evidence))]
     return Fitted(HeadSet(heads[place] for place in drawn))
@@ -71,7 +71,7 @@ def names_from_texts(evidence: Evidence) -> Fitted:
 
 
 def names_from_images(evidence: Evidence) -> Fitted:
-    """Images lose the same directions."""
+    """Project the same directions out of images."""
     return Fitted(images=_without_names(evidence))
 
 
@@ -127,7 +127,7 @@ TREES = 100
 
 
 def clip_clip(evidence: Evidence) -> Fitted:
-    """CLIP-clip (Wang et al. 2021, arXiv 2109.05433): dimensions that tell most of groups are dropped."""
+    """Drop the dimensions that tell most of groups: CLIP-clip (Wang et al. 2021, arXiv 2109.05433)."""
     from sklearn.feature_selection import mutual_info_classif
 
     information = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)

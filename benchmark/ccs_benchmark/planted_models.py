@@ -38,7 +38,7 @@ def names() -> tuple[str, ...]:
 
 
 def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str, ...]:
-    """Names and paths of models with something planted: see `ccs_benchmark.score`. InputError for others."""
+    """Return names and paths of models with a planted bias (`ccs_benchmark.score`); else InputError."""
     if not isinstance(models, str | Path):
         return tuple(path for place in models for path in located(place))
     text = str(models)

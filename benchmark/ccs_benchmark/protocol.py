@@ -99,14 +99,14 @@ def precision(order: Sequence[Head], planted: HeadSet) -> float:
 
 
 def _places(order: Sequence[Head], planted: HeadSet) -> list[int]:
-    """Places of the planted heads in the order, from 1."""
+    """Return places of the planted heads in the order, from 1."""
     if not planted:
         raise InputError("A ranking can be scored only against one or more planted heads.")
     return [place for place, head in enumerate(order, 1) if head in planted]
 
 
 def one_pass(evidence: Evidence) -> int:
-    """Floating-point operations of a pass: all people of the half, once through the layers with heads."""
+    """Count floating-point operations of a pass: the half's people, once through the layers with heads."""
     with FlopCounterMode(display=False) as counted:
         evidence.model.embed_images(evidence.people)
     return int(counted.get_total_flops())

@@ -140,7 +140,7 @@ def of_cases(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Cells of several tables; of the same cell, that of the last."""
+    """Return cells of several tables; of the same cell, that of the last."""
     filled = [part for part in tables if len(part)]
     if not filled:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -240,7 +240,7 @@ def _truths(place: str) -> dict[str, _Carriers]:
 def _figures(
     model: Model, unseen: Task, truth: _Carriers, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """FIGURES of each order of heads on the half that was not seen."""
+    """Return FIGURES of each order of heads on the half that was not seen."""
     carriers, planted = truth
     first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
     sets = [HeadSet(), planted, *sorted(set(first.values()), key=str)]

@@ -74,7 +74,7 @@ class AblationName:
 
     @classmethod
     def random(cls, alike: Alike = "number") -> AblationName:
-        """Of random sets that match the high heads in this property."""
+        """Name random sets that match the high heads in this property."""
         return cls("random", argument="" if alike == "number" else alike)
 
     @classmethod

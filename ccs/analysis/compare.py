@@ -188,7 +188,7 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
 
 
 def _contributions_given_tokens(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
-    """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
+    """Return centered contributions [images, heads, dim] of the second model to the first's tokens."""
     encoder, heads = first.encoder, first.heads
     read = (encoder.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
     whole = np.concatenate(

@@ -84,11 +84,11 @@ class Fitted:
         return ", ".join(name for name, part in names.items() if part) or "nowhere"
 
     def on_images(self, units: Any) -> Units:
-        """Image embeddings [n, d] mapped."""
+        """Return image embeddings [n, d] mapped."""
         return np.asarray(units, np.float32) if self.images is None else self.images(units)
 
     def on_texts(self, units: Any) -> Units:
-        """Text embeddings [n, d] mapped."""
+        """Return text embeddings [n, d] mapped."""
         return np.asarray(units, np.float32) if self.texts is None else self.texts(units)
 
 

@@ -144,7 +144,7 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
 
 
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
-    """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
+    """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
     import open_clip
 
     listed = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()

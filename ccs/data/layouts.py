@@ -149,7 +149,7 @@ def _label_by_folder(files: Files) -> tuple[list[str], dict[str, list[str]], Seq
 
 
 def _authors_table(files: Files, record: DatasetRecord) -> tuple[str, list[str]]:
-    """FairFace as its authors publish it: a table of labels, and a folder of images for each margin."""
+    """Read FairFace as its authors publish it: a table of labels, and a folder of images per margin."""
     table = next((path for path in files.openers if path.endswith((*FAIRFACE_TABLES, *TABLES))), "")
     margin = f"margin{(record.config or '').replace('.', '')}"
     has_margins = any("margin" in path for path in files.images)

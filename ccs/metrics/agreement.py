@@ -85,7 +85,7 @@ def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS,
 def krippendorff_alpha(
     ratings: Sequence[Sequence[Hashable | None]], *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """Krippendorff's alpha for nominal ratings.
+    """Compute Krippendorff's alpha for nominal ratings.
 
     Args:
         ratings: `[raters][units]`, None for a unit that a rater has not rated. Units with fewer than two
@@ -123,7 +123,7 @@ def _judged_twice(left: Sequence[Verdict], right: Sequence[Verdict]) -> tuple[Fl
 
 
 def kappa(left: Floats, right: Floats) -> float:
-    """Cohen's kappa of two sides' verdicts.
+    """Compute Cohen's kappa of two sides' verdicts.
 
     scikit-learn's takes 1.7 ms a call, fifty times as long, and an interval needs hundreds of calls.
 
@@ -144,7 +144,7 @@ def _same(left: Floats, right: Floats) -> float:
 
 
 def _phi(left: Floats, right: Floats) -> float:
-    """Spearman's rho of two sides' verdicts [pairs], which are 0 or 1; Kendall's tau-b is the same number."""
+    """Compute Spearman's rho of two sides' verdicts [pairs] of 0 or 1, which equals Kendall's tau-b."""
     varied = np.ptp(left) > 0 and np.ptp(right) > 0
     return float(np.corrcoef(left, right)[0, 1]) if varied else float("nan")
 

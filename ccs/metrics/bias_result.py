@@ -146,7 +146,7 @@ class BiasResult:
         return self.groups[group], float(self.top_shares[prompt, group])
 
     def chance_shares(self, prompt: int = 0) -> dict[str, Estimate]:
-        """Each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
+        """Return each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
         pool = self.pools[prompt]
         tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
         ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, self.k) / self.k

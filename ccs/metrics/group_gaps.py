@@ -120,7 +120,7 @@ def _chosen(name: MetricName, choosing: Floats, measured: Floats) -> Floats:
 
 
 def _means(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating]) -> Floats:
-    """Each group's mean score [rankings, groups, draws]; the mean of all for a group missing from a draw.
+    """Return group means [rankings, groups, draws]; a group missing from a draw has the mean of all.
 
     member: bool [groups, n]. weights: [n, draws].
     """
@@ -133,7 +133,7 @@ def _means(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
 
 
 def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating]) -> Floats:
-    """Area under the ROC curve of each group against the rest, minus a half: [rankings, groups, draws].
+    """Compute each group's AUC against the rest, minus a half: [rankings, groups, draws].
 
     It is the share of pairs, one image of the group and one of another, in which the first has the higher
     score; equal ones count half. A group that is missing from a draw, or the only one in it, has 0.

@@ -89,7 +89,7 @@ class Pool:
         return np.take(times.T, unit, axis=0), counts
 
     def shares(self, counts: ArrayLike) -> Floats:
-        """Target shares [..., groups] for a pool's counts."""
+        """Return target shares [..., groups] for a pool's counts."""
         pool = np.asarray(counts, dtype=np.float64)
         if self.as_published:  # groups in the order in which they first appear
             pool = pool[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
@@ -98,7 +98,7 @@ class Pool:
     def cosines(
         self, embeddings: ArrayLike, known: NDArray[np.float32] | None = None, map: ranking.Map = map
     ) -> NDArray[np.float32]:
-        """Cosines [p, m] of these prompts and images.
+        """Return cosines [p, m] of these prompts and images.
 
         Args:
             embeddings: image embeddings [n, d] of the question.

@@ -111,7 +111,7 @@ class Ranking:
         return _gap(cosines(self.prompts, images).astype(np.float64), self.group_shares)
 
     def toward(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with these unit embeddings sum to the squared group score gap.
+        """Return vectors [n, d] whose products with these unit embeddings sum to the squared group score gap.
 
         For other embeddings of the same images the sum is linear in them: differences between groups count as
         positive in the direction in which these embeddings differ, and as negative in the other.
@@ -120,7 +120,7 @@ class Ranking:
         return self._along(away / away.size)
 
     def apart(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with these unit embeddings sum to the mean gap between two groups.
+        """Return vectors [n, d] whose products with these embeddings sum to the mean gap of two groups.
 
         They are each prompt's highest and lowest group by mean cosine, and stay so for other embeddings.
         """
@@ -153,7 +153,7 @@ class Ranking:
         return GapTest(gap, float(drawn.mean()), p_value)
 
     def _along(self, weights: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
+        """Return vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
         of_images = np.einsum("pg,pgn->np", weights, self.group_shares)
         return np.asarray(of_images @ unit(self.prompts, "prompts"), np.float32)
 
@@ -166,12 +166,12 @@ class Ranking:
         return np.asarray(shares / np.maximum(shares.sum(axis=2, keepdims=True), 1))
 
     def _away(self, images: ArrayLike) -> NDArray[np.float64]:
-        """Each group's mean cosine minus the mean over groups [prompts, groups]."""
+        """Return each group's mean cosine minus the mean over groups [prompts, groups]."""
         return _away(cosines(self.prompts, images).astype(np.float64), self.group_shares)
 
 
 def _away(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each group's mean score minus the mean over groups [prompts, groups]."""
+    """Return each group's mean score minus the mean over groups [prompts, groups]."""
     means = np.einsum("pgn,pn->pg", shares, scores)
     return np.asarray(means - means.mean(axis=1, keepdims=True))
 
@@ -235,7 +235,7 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
-    """For each prompt's embedding [n, d], the index [n] of the first equal one (to a cosine of 1e-6).
+    """Return for each embedding [n, d] the index [n] of the first equal one (to a cosine of 1e-6).
 
     To the model equal prompts are one prompt, with one ranking.
     """
@@ -261,7 +261,7 @@ def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
 
 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Dot products summed in float64 and then rounded to float32.
+    """Return dot products summed in float64 and then rounded to float32.
 
     A float32 sum depends on the vectors' place in the matrix and on its size, so that identical images would
     differ in their last bit and the order of ties would depend on the machine.
@@ -281,7 +281,7 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
 
 
 def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[np.float32]:
-    """Cosines of texts and images, summed as in `products`.
+    """Return cosines of texts and images, summed as in `products`.
 
     The result is `products` of `unit` rows, but scores are divided instead of images, because there are far
     fewer of them.

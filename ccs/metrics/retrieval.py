@@ -160,6 +160,6 @@ def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.
 
 
 def _draws(depth: int, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
-    """R@depth [draws] where query i counts weights[:, i] times."""
+    """Return R@depth [draws] where query i counts weights[:, i] times."""
     hits = weights @ (ranks <= depth)
     return np.asarray(hits / weights.sum(axis=1), dtype=np.float64)

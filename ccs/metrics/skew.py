@@ -34,7 +34,7 @@ _POSITIONS = 100_000  # processed at a time: few enough for the processor's cach
 
 
 def target_shares(pool: ArrayLike) -> Floats:
-    """Target share [..., groups] of each group from its count in the pool; 0 for a group not in the pool."""
+    """Compute target shares [..., groups] from counts in the pool; 0 for a group not in the pool."""
     counts = np.asarray(pool, dtype=np.float64)
     shares: Floats = counts / counts.sum(axis=-1, keepdims=True)
     return shares
@@ -55,7 +55,7 @@ def has_order_fault(dataset: str, attribute: str) -> bool:
 
 
 def skews_of(top: ArrayLike, shares: Floats) -> Floats:
-    """Skew of each group; -inf for a group that is missing from the top K or has no target.
+    """Return skew of each group; -inf for a group that is missing from the top K or has no target.
 
     Args:
         top: counts in the top K [..., groups].
@@ -72,7 +72,7 @@ def skews_of(top: ArrayLike, shares: Floats) -> Floats:
 
 
 def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
-    """MaxSkew [...], the largest of `skews_of`.
+    """Compute MaxSkew [...], the largest of `skews_of`.
 
     Args:
         top: counts in the top K [..., groups].
@@ -110,7 +110,7 @@ def _depths(k: int) -> tuple[Floats, Floats, float]:
 
 
 def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
-    """NDKL, the normalized discounted Kullback-Leibler divergence of each ranking (Geyik et al. 2019).
+    """Compute NDKL, each ranking's normalized discounted KL divergence (Geyik et al. 2019).
 
     NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
     Z = sum over i of 1 / log2(i + 1). With c_g the count of g among the first i, KL is
@@ -149,7 +149,7 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
 
 
 def max_skew(groups_ranked: Iterable[Any], pool_counts: Mapping[Any, float], k: int) -> float:
-    """MaxSkew@K of one prompt's ranking: the largest skew of a group (natural logarithm, 0 is fair).
+    """Compute MaxSkew@K of a ranking: the largest skew of a group (natural logarithm, 0 is fair).
 
     A group without an image in the top K has skew -inf and so is never the largest, as in the paper, which
     leaves it out.

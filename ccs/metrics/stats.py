@@ -351,7 +351,7 @@ def effect_of(value: float, error: float) -> Effect:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
+    """Adjust p-values [tests] for the family-wise error (Holm); NaN (no test) stays NaN."""
     adjusted, known = _p_values(p_values)
     order = known[np.argsort(adjusted[known], kind="stable")]
     stepped = adjusted[order] * np.arange(len(order), 0, -1)
@@ -360,7 +360,7 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Benjamini and Hochberg's adjusted p-values [tests], for the false discovery rate; NaN stays NaN."""
+    """Adjust p-values [tests] for the false discovery rate (Benjamini and Hochberg); NaN stays NaN."""
     adjusted, known = _p_values(p_values)
     if len(known):
         adjusted[known] = scipy.stats.false_discovery_control(adjusted[known])

@@ -134,7 +134,7 @@ def _require(heads: HeadSet, places: list[Location]) -> None:
 
 
 def has_class_token(encoder: Any) -> bool:
-    """Whether a Transformers encoder has a class token."""
+    """Return whether a Transformers encoder has a class token."""
     holders = (encoder, getattr(encoder, "embeddings", None), unwrapped(getattr(encoder, "trunk", None)))
     names = ("class_embedding", "cls_token")
     return any(getattr(holder, name, None) is not None for holder in holders for name in names)

@@ -48,7 +48,7 @@ class Trunk:
 
     @classmethod
     def joined(cls, parts: Sequence[Trunk]) -> Trunk:
-        """One trunk from those of one or more batches."""
+        """Return one trunk from those of one or more batches."""
         return cls(torch.cat([part.tokens for part in parts]), parts[0].layer)
 
     def __len__(self) -> int:
@@ -249,7 +249,7 @@ class Encoder(Decomposition):
         out[[index for index, _ in ablation_sets]] = self._readout.project(x).float()
 
     def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
-        """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
+        """Return tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
             if layer < first:

@@ -123,7 +123,7 @@ def heatmap(
 
 
 def _vectors(model: Model, texts: Any) -> np.ndarray:
-    """Embeddings of texts, or vectors [texts, dim] as they are; InputError for vectors that don't fit."""
+    """Return embeddings of texts, or vectors [texts, dim] unchanged; InputError if they don't fit."""
     if isinstance(texts, Tensor):
         texts = texts.detach().cpu().numpy()
     if not isinstance(texts, np.ndarray) or texts.dtype.kind in "OUS":

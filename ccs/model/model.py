@@ -291,7 +291,7 @@ class Model(Side):
 
     @torch.no_grad()
     def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:
-        """Embeddings [n, dim] by a text encoder whose heads are unknown."""
+        """Return embeddings [n, dim] by a text encoder whose heads are unknown."""
         out = np.empty((n, self.dim), np.float32)
         for start in range(0, n, size):
             tokens = self.tokenize(texts[start : start + size]).to(self.encoder.device)

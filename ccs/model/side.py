@@ -169,7 +169,7 @@ class Side:
         return Intervention(heads, {**(Intervention(heads).means or {}), MEAN: means})
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
-        """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
+        """Split effects of all heads [n, heads, dim] by layer; layers may differ in number of heads."""
         heads, encoder = list(self.encoder.all_heads), self.encoder
         effects = np.zeros((len(direct), encoder.n_layers, encoder.n_heads, encoder.dim), np.float32)
         effects[:, [head.layer for head in heads], [head.head for head in heads]] = direct

@@ -305,7 +305,7 @@ def _read(path: str, label: str) -> bytes:
 
 
 def _check_kind(name: str, label: str, properties: pq.FileMetaData, columns: pa.Schema) -> None:
-    """InputError unless the file's metadata say that it is this table, and columns and size fit."""
+    """Require that the file's metadata say that it is this table, and that columns and size fit."""
     metadata = columns.metadata or {}
     if name not in TABLES or metadata.get(b"ccs_table") != name.encode() or b"ccs_schema" not in metadata:
         raise InputError(f"{label} is not a table of results under the name that this project gave it.")

@@ -115,7 +115,7 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
-    """How often a model that shares the base's lower layers and texts is right on a drawn set."""
+    """Return how often a model that shares the base's lower layers and texts is right on a drawn set."""
     from ccs.data.synthetic import classification_set
     from ccs.metrics import accuracy
 
@@ -147,7 +147,7 @@ def written(held: dict[str, dict[str, Any]]) -> str:
 
 
 def purity(held: dict[str, dict[str, Any]]) -> str:
-    """Whether heads of a high CCS know one thing, at each K, over the heads of the bases."""
+    """Return whether heads of a high CCS encode one concept, at each K, over the bases' heads."""
     bases = {name: measured for name, measured in held.items() if name.startswith("organism-base-")}
     rows = []
     for k in NUMBERS:
@@ -179,7 +179,7 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
 
 
 def _precision_and_recall(kind: str, there: pd.Series, flagged: pd.Series) -> dict[str, str]:
-    """Precision and recall of what is said of heads."""
+    """Return precision and recall of what is said of heads."""
     hits = int((there & flagged).sum())
     of = {"precision": int(flagged.sum()), "recall": int(there.sum())}
     return {f"{kind}: {name}": f"{hits / max(1, n):.0%} ({hits} of {n})" for name, n in of.items()}

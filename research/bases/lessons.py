@@ -38,7 +38,7 @@ NONE = 5
 
 
 def value_numbers(s: Scene) -> list[int]:
-    """For each concept the number of the value that a card shows; -1 for none."""
+    """Return for each concept the number of the value that a card shows; -1 for none."""
     names = [value_of(concept, s) for concept in CONCEPTS]
     return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, names, strict=True)]
 
@@ -91,7 +91,7 @@ class Lessons:
 
 
 def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
-    """Head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
+    """Return head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
     value_vectors, shares = _value_vectors(model)
     targets: dict[Head, dict[str, Tensor]] = {}
     for head, lesson in lessons.items():

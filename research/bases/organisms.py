@@ -25,7 +25,7 @@ WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 
 
 def settings(name: str) -> training.Settings:
-    """How one of WORLDS is trained: longer than the bases, and but for the last 240 steps alike."""
+    """Return how one of WORLDS is trained: longer than the bases, and but for the last 240 steps alike."""
     strengths = STRENGTHS if WORLDS[name] == "skewed" else (1.0, 1.0)
     return training.Settings(SEED, WORLDS[name], strengths, common=400, own=240, taught=2.0)
 
@@ -56,5 +56,5 @@ def make(
 
 
 def missing(models: Path = MODELS) -> list[str]:
-    """Those of WORLDS whose weights are not there."""
+    """Return those of WORLDS whose weights are not there."""
     return [name for name in WORLDS if not (models / name / WEIGHTS).exists()]

@@ -294,7 +294,7 @@ class Trainer:
 
 
 def upper(name: str) -> bool:
-    """Whether a parameter of that name is trained."""
+    """Return whether a parameter of that name is trained."""
     if name.startswith("visual.transformer.resblocks."):
         return int(name.split(".")[3]) >= FIRST
     return name.startswith("visual.ln_post.") or name == "visual.proj"

@@ -93,7 +93,7 @@ class Faces:
         self._group = np.tile(np.arange(len(GROUPS)), len(lineups))
 
     def means(self, units: np.ndarray) -> dict[str, np.ndarray]:
-        """Attribute -> mean logits [halves, groups, occupations]."""
+        """Return attribute -> mean logits [halves, groups, occupations]."""
         logits = units @ self.prompts.T
         return {name: self._of_groups(logits, of[self._group]) for name, of in _OF.items()}
 
@@ -116,7 +116,7 @@ class Gap:
         }
 
     def of(self, means: Mapping[str, np.ndarray]) -> np.ndarray:
-        """One gap for each attribute, in their order."""
+        """Return a gap per attribute, in their order."""
         gaps = []
         for name, group_means in means.items():
             highest, lowest = (np.take_along_axis(group_means, ends[:, None], 1) for ends in self._ends[name])
@@ -126,7 +126,7 @@ class Gap:
 
 @torch.no_grad()
 def _run(model: Model, tokens: Tensor, first: int) -> tuple[list[Tensor], np.ndarray]:
-    """Activations as they enter each layer from `first` on, and the unit embeddings."""
+    """Return activations as they enter each layer from `first` on, and the unit embeddings."""
     vision, entered = model.clip.visual, []
     for block in list(vision.transformer.resblocks)[first:]:
         entered.append(tokens)

@@ -61,7 +61,7 @@ class Natural:
 
 
 def family() -> tuple[Natural, ...]:
-    """On each base a model of each kind, in three strengths in turn, and a control from balanced line-ups."""
+    """List a model of each kind per base, in three strengths, and a control with balanced line-ups."""
     models = []
     for base in range(BASES):
         name = f"organism-base-{base}"

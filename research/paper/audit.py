@@ -149,7 +149,7 @@ class _Table:
     def _pairs(
         self, plan: str, other: str, of: str = "", models: Sequence[str] = ("",)
     ) -> Iterator[tuple[tuple[str, str], float, float]]:
-        """Cells with the figures of two plans; `of`, `models`: only sets and models whose names begin so."""
+        """Return cells with the numbers of two ablation sets; `of`, `models`: how their names begin."""
         ours, theirs = self._figures(plan), self._figures(other)
         for cell, value in ours.items():
             if cell in theirs and cell[0].startswith(of) and cell[1].startswith(tuple(models)):
@@ -159,7 +159,7 @@ class _Table:
         return {cell: before - after for cell, before, after in self._pairs("original", plan)}
 
     def _printed_cells(self) -> Iterator[tuple[str, str, float]]:
-        """Row, column and figure of each cell that the table prints, and of which there is a figure."""
+        """Return row, column, and number of each printed cell for which there is a number."""
         for row, column, _ in self._printed.cells():
             if (self.key, row, column) in self.values:
                 yield row, column, self.values[self.key, row, column]
@@ -207,13 +207,13 @@ class _Table:
             yield f"{self._place(cell)} {column} {value:g}", above < value <= limit
 
     def equal(self, other: str) -> Cells:
-        """Two tables have the same figures."""
+        """Check that two tables have the same numbers."""
         for row, column, ours in self._printed_cells():
             if (theirs := self.values.get((other, row, column))) is not None:
                 yield f"{self._place(('', row))} {column} ({ours:g} and {theirs:g})", ours == theirs
 
     def counted(self) -> Cells:
-        """Shares are those of a whole number of the model's heads, to the last digit."""
+        """Check that shares are those of a whole number of the model's heads, to the last digit."""
         for row, column, share in self._printed_cells():
             heads = len(paper.model(row).heads)
             count = round(share * heads)
@@ -321,7 +321,7 @@ class _Table:
                 yield f"{set_name}: {best} ({excess[best]:g})", best.startswith(tuple(models))
 
     def _series(self) -> dict[tuple[str, str], list[float]]:
-        """Each model's pruned figures of a set, from first column to last, where all of them are there."""
+        """Return each model's pruned numbers of a set, from first column to last, if all are there."""
         by_row: dict[tuple[str, str], list[float]] = {}
         for row, column, _ in self._printed.cells():
             if not column.endswith("original"):
@@ -348,7 +348,7 @@ class _Table:
                 yield f"{self._place(cell)} ({series_text})", (series == sorted(series)) != never
 
     def same_order(self) -> Cells:
-        """Two models are in the same order in every column."""
+        """Check that two models are in the same order in every column."""
         for (first, ours), (second, theirs) in combinations(self._series().items(), 2):
             if first[0] == second[0]:
                 same = {a < b for a, b in zip(ours, theirs, strict=True)}

@@ -80,7 +80,7 @@ def colors(pixels: np.ndarray) -> np.ndarray:
 
 
 def looks(images: np.ndarray) -> list[tuple[str, ...]]:
-    """Words for the pixels of uint8 images [n, s, s, 3]; the main colors come first."""
+    """Return words for the pixels of uint8 images [n, s, s, 3]; the main colors come first."""
     nearest = colors(images[:, ::4, ::4]).reshape(len(images), -1)
     shares = np.stack([(nearest == i).mean(1) for i in range(len(COLORS))], 1)
     order = np.argsort(-shares, 1, kind="stable")[:, :2]

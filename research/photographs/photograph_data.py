@@ -147,5 +147,5 @@ def scaled(x: Tensor, size: int) -> Tensor:
 
 
 def normalized(x: Tensor) -> Tensor:
-    """uint8 [n, 3, s, s] as the encoders want it, channels last in memory."""
+    """Return uint8 [n, 3, s, s] as the encoders want it, channels last in memory."""
     return ((x.float() - 127.5) / 63.75).contiguous(memory_format=torch.channels_last)

@@ -105,7 +105,7 @@ class Trainer:
         return min(1.0, (self.seen + s.batch_size) / s.warmup) * max(1 - self.seen / s.images, 0.0)
 
     def phase(self) -> tuple[int, int, float, float]:
-        """Pixels a side, smallest crop, and the shares dropped and moved, by how much was seen."""
+        """Return size, smallest crop, and the shares dropped and moved, by progress."""
         share = self.seen / self.settings.images
         return next((entry[1:] for entry in PHASES if share < entry[0]), PHASES[-1][1:])
 
@@ -283,7 +283,7 @@ class Trainer:
         return float(np.equal(*answers).mean())
 
     def coarse_accuracy(self, rows: np.ndarray) -> dict[str, float]:
-        """Zero-shot top-1 over COARSE, for those of these photographs whose class is of such a kind."""
+        """Measure zero-shot top-1 over COARSE on the photographs whose class is one of them."""
         kinds = [next((word for word in COARSE if word in kind.kinds), "") for kind in classes()]
         rows = rows[[kinds[label] != "" for label in self.data.labels[rows]]]
         right = [COARSE[i] for i in self._answers(self.data.pixels[rows], COARSE)]
@@ -306,7 +306,7 @@ class Trainer:
 
 @lru_cache(maxsize=2**17)
 def tokenized(text: str) -> Tensor:
-    """Tokens [context] of a text."""
+    """Return tokens [context] of a text."""
     tokens: Tensor = _tokenizer()([text])[0]
     return tokens
 

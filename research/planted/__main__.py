@@ -63,7 +63,7 @@ def _run(args: Settings) -> None:
 
 
 def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
-    """Plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
+    """Return plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
     from ccs_benchmark import folder as benchmark_folder
     from ccs_benchmark.planted_models import truth
     from research.planted.family import fresh

@@ -92,12 +92,12 @@ class Bench:
         return Ranking(self._prompts, faces.groups[attribute], faces.k[attribute])
 
     def gaps(self, model: Model) -> dict[str, float]:
-        """Each attribute's gap with nothing off."""
+        """Return each attribute's gap with nothing off."""
         metrics = self._metrics(model.embed_images(self._faces_trunk))
         return {name: metrics[f"gap {name}"] for name in ATTRIBUTES}
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
-        """CCS and label of each head, by tags."""
+        """Return CCS and label of each head, by tags."""
         return self.consistencies(model, (K,))[K]
 
     def consistencies(self, model: Model, numbers: Sequence[int]) -> dict[int, dict[Head, HeadScore]]:

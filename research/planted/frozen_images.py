@@ -80,7 +80,7 @@ class Images:
         return other
 
     def trunk(self, rows: Sequence[int] | NDArray[np.intp]) -> Trunk:
-        """Activations of some rows."""
+        """Return activations of some rows."""
         tokens = torch.from_numpy(self.tokens[rows]).to(self.base.encoder.device).float()
         return Trunk(tokens, self.base.encoder.first_prunable_layer)
 

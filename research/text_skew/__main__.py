@@ -100,7 +100,7 @@ def _train(args: Settings, folder: Path) -> None:
 def _row(
     name: str, encoder: str, attribute: str, gap_shares: GapShares, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """One model and attribute. encoder: the one that learned."""
+    """Return one model and attribute. encoder: the one that learned."""
     from ccs.heads import HeadSet
     from ccs_benchmark.protocol import average_precision
 

@@ -67,19 +67,19 @@ class TextSkew:
 
 
 def family(models: int = 16) -> tuple[TextSkew, ...]:
-    """Models in three strengths in turn."""
+    """Return models in three strengths in turn."""
     return tuple(
         TextSkew(f"text-skew-{number:02}", 2_000 + number, STRENGTHS[number % 3]) for number in range(models)
     )
 
 
 def parameters(model: Model) -> list[str]:
-    """Names of the parameters that learn a skew: all that the text encoder's heads have of their own."""
+    """Return names of the parameters that learn a bias: those of the text encoder's heads only."""
     return parameter_names(model, "transformer.resblocks.", OWN_OF_HEADS)
 
 
 def image_parameters(model: Model) -> list[str]:
-    """Names of the parameters that learn to tell groups: attention and MLPs of the last four layers."""
+    """Return names of the parameters that learn groups: attention and MLPs of the last four layers."""
     first = model.encoder.first_prunable_layer
     return parameter_names(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
 
@@ -215,7 +215,7 @@ class Judged:
         self.units_of_things = base.embed_images(self.things.images)
 
     def accuracy(self, model: Model) -> float:
-        """Zero-shot accuracy on the subjects."""
+        """Return zero-shot accuracy on the subjects."""
         classes = accuracy.class_weights(model, self.things.classes, self.things.templates)
         return float(accuracy.correct(self.units_of_things, classes, self.things.labels).mean())
 
@@ -242,7 +242,7 @@ class Judged:
         }
 
     def _means(self, model: Model) -> dict[str, np.ndarray]:
-        """Attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
+        """Return attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
         prompts = accuracy.class_weights(model, self.people.occupations, self.people.templates)
         self.faces.prompts = self.base.logit_scale * prompts
         return self.faces.means(self.units)

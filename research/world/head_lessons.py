@@ -53,7 +53,7 @@ def factor_of(concept: str) -> str:
 
 
 def concept_texts(concept: str) -> dict[str, str]:
-    """Each value of a concept with a text for it, from the pool `world`."""
+    """Return each value of a concept with a text for it, from the pool `world`."""
     if concept == "Professions":
         return {value: article(value) for value in words.OCCUPATIONS}
     values = AROUND[_AROUND[concept]]
@@ -98,7 +98,7 @@ class Lessons:
         self._asked: dict[str, Tensor] = {}
 
     def values(self, s: Scene) -> list[int]:
-        """For each concept that is taught, the index of the value that a card shows; -1 for none."""
+        """Return for each trained concept the index of the value that a card shows; -1 for none."""
         return [places.get(value_of(concept, s), -1) for concept, places in self._places.items()]
 
     @torch.no_grad()

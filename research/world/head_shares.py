@@ -51,7 +51,7 @@ def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np
 
 
 def measured(model: Model) -> dict[Head, dict[str, float]]:
-    """Head -> concept -> share, over held-out cards."""
+    """Return head -> concept -> share, over held-out cards."""
     scenes = [scene(seed) for seed in CARDS]
     parts = [
         model.contributions([draw(s) for s in scenes[i : i + _AT_ONCE]], model.heads).direct

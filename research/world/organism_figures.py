@@ -47,7 +47,7 @@ def _prompts(model: Model, faces: BiasSet) -> NDArray[np.floating]:
 
 
 def shares_of(result: bias_result.BiasResult) -> Shares:
-    """Occupation -> group -> share of the top K."""
+    """Return occupation -> group -> share of the top K."""
     rows = zip(OCCUPATIONS, result.top_shares.tolist(), strict=True)
     return {name: dict(zip(result.groups, row, strict=True)) for name, row in rows}
 

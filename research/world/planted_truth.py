@@ -204,5 +204,5 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
 
 
 def lowering(effects: pd.DataFrame) -> pd.DataFrame:
-    """Those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
+    """Return those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
     return effects[(effects["change"] < 0) & (effects["q_value"] < 0.05)]

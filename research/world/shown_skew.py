@@ -49,7 +49,7 @@ def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
 
 
 def planted_blocks(results_by_model: Mapping[str, Results]) -> Iterator[Block]:
-    """Shares and single heads of the organism, beside its control where that was measured."""
+    """Return shares and single heads of the organism, beside its control where that was measured."""
     for attribute in truth.SCALES:
         yield from _shares(results_by_model, attribute)
     for attribute in truth.SCALES:

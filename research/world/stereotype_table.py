@@ -107,7 +107,7 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
 
 
 def _goes_as_planted(group: str, planted: dict[str, float]) -> bool:
-    """Whether the first group has more than its balanced share in the planted world."""
+    """Return whether the first group has more than its balanced share in the planted world."""
     return planted[group] > 1 / len(planted)
 
 

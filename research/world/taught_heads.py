@@ -137,7 +137,7 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
 
 
 def moments_of(model: Model) -> Moments:
-    """Moments over cards as the world draws them."""
+    """Return moments over cards as the world draws them."""
     images = list(synthetic.image_set(IMAGES).images)
     return collect_moments(model, [images[i : i + _AT_ONCE] for i in range(0, IMAGES, _AT_ONCE)])
 

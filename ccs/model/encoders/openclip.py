@@ -46,7 +46,7 @@ def decompose(visual: Module) -> Parts | None:
 
 
 def _embed(visual: Module, pixels: Tensor) -> Tensor:
-    """Embedded patches and CLS token [n, T, W]."""
+    """Embed patches and the CLS token [n, T, W]."""
     # open_clip's own convolution: a matrix product rounds less, but sharp attention multiplies any difference
     # from open_clip by ten.
     x = visual.conv1(pixels).flatten(2).transpose(1, 2).float()
@@ -101,7 +101,7 @@ def _readout(visual: Module) -> ReadOut:
 
 
 def _pool(visual: Module, linear: Linear) -> AttentionPool:
-    """CoCa's pool, whose first query alone represents the image."""
+    """Return CoCa's pool, whose first query alone represents the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:

@@ -71,7 +71,7 @@ def _block(module: Module, trunk: Module) -> Block:
     normed_after = kinds[0] == "EvaBlockPostNorm"
 
     def scale(number: int) -> Tensor | None:
-        """LayerScale, in a module of its own or not."""
+        """Return LayerScale, whether it is a module or not."""
         factor: Tensor | None = getattr(getattr(module, f"ls{number}", None), "gamma", None)
         return getattr(module, f"gamma_{number}", None) if factor is None else factor
 

@@ -174,5 +174,5 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
 
 @cache
 def _open_clips_tokenizers() -> dict[str, Any]:
-    """open_clip's module of tokenizers, without the package around it, whose import takes seconds."""
+    """Return open_clip's module of tokenizers, without the package around it, whose import takes seconds."""
     return runpy.run_path(str(distribution("open_clip_torch").locate_file("open_clip/tokenizer.py")))
