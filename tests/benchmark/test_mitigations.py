@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError
-from ccs.analysis import fresh
+from ccs.analysis import task
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import (
     Affine,
@@ -150,7 +150,7 @@ def carriers_off(evidence):
 def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scoring, "PAIRS", 10)
     monkeypatch.setattr(synthetic, "classification_set", partial(synthetic.classification_set, n=40))
-    monkeypatch.setattr(fresh, "GALLERIES", 1)
+    monkeypatch.setattr(task, "GALLERIES", 1)
     file, ran, run = tmp_path / "cells.parquet", [], scoring.run
     monkeypatch.setattr(
         scoring, "run", lambda *args, **options: ran.append(run(*args, file=file, **options)) or ran[0]
