@@ -42,7 +42,7 @@ def test_every_view_is_whole(app, tab, off):
 
 
 def test_paradox_answers_over_all_datasets(app):
-    axes = paradox.read_axes(app, "", "gender")
+    axes = paradox.read_axes(app, "organism", "", "gender")
     assert (axes.gallery, axes.attribute, axes.quality) == ("world/faces", "gender", "")
     pruning = app.collection.models["organism"].table("pruning").query("metric == 'top1' and subset == ''")
     bias_rows = app.collection.models["organism"].table("bias").query("metric == 'MaxSkew mean'")
@@ -53,13 +53,25 @@ def test_paradox_answers_over_all_datasets(app):
         assert point.accuracy == pytest.approx(rows["difference"].mean())
         rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == point.ablation)]
         assert point.MaxSkew in set(rows[rows["attribute"] == "gender"]["difference"])
-    quality_axes = paradox.read_axes(app, axes.qualities[0], "gender")
+    quality_axes = paradox.read_axes(app, "organism", axes.qualities[0], "gender")
     changes = {
         float(row) for row in pruning[pruning["dataset"] == quality_axes.quality]["difference"].dropna()
     }
     assert set(quality_axes.points[quality_axes.points["model"] == "organism"]["accuracy"]) <= changes
     page = regions(opened(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
+
+
+def test_a_mean_is_over_the_same_datasets_for_all_models():
+    row = {"weights": "w", "ablation": "high", "seed": None, "heads": "L0.H0", "n_heads": 1}
+    rows = [("quick", "subjects", -0.1), ("full", "subjects", -0.2), ("full", "food", -0.6)]
+    frame = pd.DataFrame(
+        [row | dict(zip(("model", "dataset", "difference"), values, strict=True)) for values in rows]
+    )
+    means = paradox.mean_of_sets(frame, ["subjects"]).set_index("model")["difference"]
+    assert means.to_dict() == {"quick": -0.1, "full": -0.2}
+    means = paradox.mean_of_sets(frame, ["subjects", "food"]).set_index("model")["difference"]
+    assert means.to_dict() == {"full": pytest.approx(-0.4)}  # quick wasn't measured on food
 
 
 def test_the_answer_compares_with_random_sets_of_the_same_size():
@@ -260,7 +272,7 @@ def test_the_programs_of_the_tables_print_what_is_shown(app):
     assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
     assert sum(row.startswith("after") for row in rows) == 4
     screen = opened(app, {"tab": "paradox", "quality": "world/subjects"})
-    points = paradox.read_axes(app, "world/subjects").points
+    points = paradox.read_axes(app, "organism", "world/subjects").points
     ours = points[points["model"] == "organism"]
     rows = [row.split() for row in printed(VIEWS[screen.state.tab].program(screen))[1:]]
     assert {(plan, round(float(change), 5)) for plan, _, change, *_ in rows} >= {

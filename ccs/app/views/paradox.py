@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -40,8 +41,9 @@ class Axes:
     """The data of the plot, from all models' tables.
 
     Attributes:
-        quality: The accuracy dataset of the horizontal axis, "" for the mean of all.
+        quality: The accuracy dataset of the horizontal axis, "" for the mean of `averaged`.
         qualities: The datasets to choose from.
+        averaged: The datasets on which the chosen model was measured.
         gallery: The gallery of MaxSkew.
         attribute: The attribute of MaxSkew.
         attributes: The attributes to choose from.
@@ -52,6 +54,7 @@ class Axes:
 
     quality: str
     qualities: list[str]
+    averaged: list[str]
     gallery: str
     attribute: str
     attributes: list[str]
@@ -59,12 +62,13 @@ class Axes:
     contrasts: dict[str, tuple[Contrast | None, Contrast | None]]
 
 
-def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
+def read_axes(app: App, model: str, quality: str = "", attribute: str = "") -> Axes:
     """Read the axes from all models' tables.
 
     Args:
         app: The app, with the tables.
-        quality: The accuracy dataset; by default the mean of all.
+        model: The chosen model. A mean is over its datasets; models that lack one of them have no mean.
+        quality: The accuracy dataset; by default the mean.
         attribute: The attribute of MaxSkew; by default the first.
 
     Raises:
@@ -78,7 +82,9 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     qualities, attributes = list(accuracy["dataset"].unique()), list(skew["attribute"].unique())
     quality = quality if quality in qualities else ""
     attribute = attribute if attribute in attributes else attributes[0]
-    across = accuracy[accuracy["dataset"] == quality] if quality else _mean_of_sets(accuracy)
+    chosen = accuracy[accuracy["model"] == model]
+    averaged = list((chosen if len(chosen) else accuracy)["dataset"].unique())
+    across = accuracy[accuracy["dataset"] == quality] if quality else mean_of_sets(accuracy, averaged)
     up = skew[skew["attribute"] == attribute]
     gallery = str(up["dataset"].iloc[0])
     up = up[up["dataset"] == gallery]
@@ -90,15 +96,19 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     points = queries.few_sets(sides[0].merge(sides[1], on=KEYS))
     main = points["ablation"].map(lambda name: AblationName.parse(name).k is None)
     points = points[main & (points["n_heads"] > 0)]
-    return Axes(quality, qualities, gallery, attribute, attributes, points, contrasts)
+    return Axes(quality, qualities, averaged, gallery, attribute, attributes, points, contrasts)
 
 
-def _mean_of_sets(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean change over all datasets of each ablation set that was measured on all of a model's."""
-    groups = rows.groupby(KEYS, dropna=False)["difference"]
+def mean_of_sets(rows: pd.DataFrame, datasets: Sequence[str]) -> pd.DataFrame:
+    """Return the mean change over some datasets of each ablation set that was measured on all of them.
+
+    Args:
+        rows: Accuracies by model, ablation set, and dataset.
+        datasets: The datasets.
+    """
+    groups = rows[rows["dataset"].isin(datasets)].groupby(KEYS, dropna=False)["difference"]
     table = groups.agg(["mean", "count"]).reset_index()
-    whole = table["count"] == table.groupby("model")["count"].transform("max")
-    table = table[whole].rename(columns={"mean": "difference"})
+    table = table[table["count"] == len(datasets)].rename(columns={"mean": "difference"})
     return table.assign(difference_low=math.nan, difference_high=math.nan)
 
 
@@ -143,7 +153,7 @@ def _axes(screen: Screen) -> Axes:
     """Return the plot's axes, for the attribute that the other views show."""
     claim = claims.find_claim(screen.records)
     attribute = screen.state.attribute or (claim.attribute if claim else "")
-    key = screen.state.quality, attribute
+    key = screen.state.model, screen.state.quality, attribute
     return screen.app.cache.get(("axes", *key), lambda: read_axes(screen.app, *key))
 
 
