@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +47,7 @@ class ClassTable(Result):
             f"<ClassTable of {self.about['model']}: {n} images, {self.about['classes']} classes, see .rows>"
         )
 
-    @property
+    @cached_property
     def best(self) -> pd.DataFrame:
         """Each image's most probable class, `before` and `after`."""
         firsts = {

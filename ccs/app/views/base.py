@@ -53,8 +53,9 @@ class Figure:
 
     def csv(self) -> str:
         """Return the rows as CSV, each with the settings that no column holds."""
-        settings = {name: value for name, value in self.settings.items() if name not in self.rows}
-        return self.rows.assign(**settings).map(inert).to_csv(index=False)
+        settings = {name: inert(value) for name, value in self.settings.items() if name not in self.rows}
+        texts = self.rows.select_dtypes(exclude="number")
+        return self.rows.assign(**texts.map(inert), **settings).to_csv(index=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,7 @@ class Source:
         return 8 * values + known_encoder(self).attention_bytes + OVERHEAD
 
 
+@cache
 def embedded() -> tuple[str, ...]:
     """Return the names of the bundled models."""
     return tuple(sorted(path.parent.name for path in _EMBEDDED.glob(f"*/{CONFIG_FILE}")))
