@@ -159,3 +159,19 @@ def test_neutral_prompts_are_means_over_the_templates(tiny_model):
     units = embed_neutral(tiny_model, ("someone", "blorple"), ("a {}", "{}"))
     plain = tiny_model.embed_texts(["someone", "someone", "a blorple", "blorple"]).reshape(2, 2, -1).mean(1)
     assert units == pytest.approx(plain / np.linalg.norm(plain, axis=1, keepdims=True), abs=1e-6)
+
+
+def test_the_chance_level_is_that_of_prompts_with_shuffled_groups():
+    values = scores(1.0, 1.5, noise=0.01)
+    split = preference.split(values, GROUPS, draws=1000, seed=0)
+    gaps = values.reshape(OCCUPATIONS, 3, 60).mean(2)
+    gaps -= gaps.mean(axis=1, keepdims=True)
+    rng, shares = np.random.default_rng(7), []
+    for _ in range(1000):
+        shuffled = np.stack([rng.permutation(row) for row in gaps])
+        products = shuffled @ shuffled.T
+        across = (products.sum() - products.trace()) / (OCCUPATIONS * (OCCUPATIONS - 1))
+        shares.append(across / (products.trace() / OCCUPATIONS))
+    assert split.chance.high == pytest.approx(np.percentile(shares, 97.5), abs=0.05)
+    assert split.chance.low == 0.0  # shares below 0 are clipped
+    assert 0.1 < split.chance.high < 0.5
