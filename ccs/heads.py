@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ccs.errors import InputError
 
-_NAME = re.compile(r"([LT])(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
+_NAME = r"(?ai:[LT]\d{1,6}\.H\d{1,6})"
 IMAGE, TEXT = "L", "T"
 ENCODERS = {IMAGE: "image", TEXT: "text"}
 """The encoders, by the letter in a head's name."""
@@ -51,118 +50,17 @@ class Head:
     @classmethod
     def parse(cls, text: str) -> Head:
         """Read a head's name, such as "L11.H5"; InputError for anything else."""
-        match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
-        if match is None:
+        if not isinstance(text, str) or not re.fullmatch(_NAME, text.strip()):
             raise InputError(
                 f"{str(text)[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5)."
             )
-        return cls(int(match[2]), int(match[3]), match[1].upper())
+        return cls(*map(int, re.findall(r"\d+", text)), text.strip()[0].upper())
 
     __get_pydantic_core_schema__ = classmethod(_as_text)
 
     def __str__(self) -> str:
         return f"{self.encoder}{self.layer}.H{self.head}"
 
-
-class HeadSet(Set[Head]):
-    """An immutable, hashable set of heads in order of layer, then head; those of the text encoder come last.
-
-    Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set.
-
-        >>> ablated = HeadSet.parse("L9.H2, L8.H11")
-        >>> str(ablated)
-        'L8.H11 L9.H2'
-    """
-
-    __slots__ = ("_heads",)
-
-    def __init__(self, heads: Iterable[Head] = ()) -> None:
-        members = frozenset(heads)
-        for head in members:
-            if not isinstance(head, Head):
-                raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
-        self._heads = tuple(sorted(members, key=lambda head: (head.encoder, head)))
-
-    @classmethod
-    def parse(cls, text: str) -> HeadSet:
-        """Read heads' names, separated by spaces or commas; an empty text is the empty set."""
-        return cls(Head.parse(name) for name in _split_names(text))
-
-    __get_pydantic_core_schema__ = classmethod(_as_text)
-
-    def __contains__(self, head: object) -> bool:
-        return head in self._heads
-
-    def __iter__(self) -> Iterator[Head]:
-        return iter(self._heads)
-
-    def __len__(self) -> int:
-        return len(self._heads)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._heads))  # that of an equal set of another type
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self._heads))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.parse({str(self)!r})"
-
-    def of_encoder(self, encoder: str) -> HeadSet:
-        """Return the heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
-        return self.subset(head for head in self._heads if head.encoder == encoder)
-
-    def subset(self, heads: Iterable[Head]) -> HeadSet:
-        """Return a subset, with the changes of its heads."""
-        return HeadSet(heads)
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return the head at a position, or the set of heads of a slice."""
-        if isinstance(key, slice):
-            return self.subset(self._heads[key])
-        try:
-            return self._heads[key]
-        except TypeError:
-            raise InputError(f"The heads of a set are counted or sliced; {key!r} is neither.") from None
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers of the heads, in order."""
-        return tuple(sorted({head.layer for head in self._heads}))
-
-    def in_layer(self, layer: int) -> tuple[int, ...]:
-        """Return the numbers of a layer's heads, in order."""
-        return tuple(head.head for head in self._heads if head.layer == layer)
-
-    def of_layer(self, layer: int) -> HeadSet:
-        """Return a layer's heads."""
-        return self.subset(head for head in self._heads if head.layer == layer)
-
-
-def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
-    """Return the heads that are scored by default, those of the last four layers.
-
-    Args:
-        layers: The number of layers.
-        heads: The number of heads in each.
-        encoder: IMAGE or TEXT.
-    """
-    last = range(max(0, layers - 4), layers)
-    return HeadSet(Head(layer, head, encoder) for layer in last for head in range(heads))
-
-
-def _split_names(text: str) -> list[str]:
-    """Return the words of a list of heads; InputError if it is no text."""
-    if not isinstance(text, str):
-        raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
-    spaced = " ".join(text.replace(",", " ").split())
-    # the name of an attribute may have spaces
-    return (
-        re.split(rf" (?={_NAME.pattern})", spaced, flags=_NAME.flags)[:: _NAME.groups + 1] if spaced else []
-    )
-
-
-# Interventions --------------------------------------------------------------------------------------------
 
 MEAN, ERASE = "mean", "erase:"
 MAX_FACTOR = 100.0
@@ -216,19 +114,142 @@ class HeadChange:
         if isinstance(value, str) and (value == MEAN or (value.startswith(ERASE) and value != ERASE)):
             return cls(replacement=value)
         try:
-            factor = math.nan if isinstance(value, bool) else float(value)
+            factor = float("nan" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
-            factor = math.nan
-        if math.isnan(factor):
+            factor = float("nan")
+        if factor != factor:
             raise InputError(f"{str(value)[:40]!r} is no factor such as 0.3, nor {MEAN!r}.")
         return cls(factor)
 
 
-Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
-"""What callers may give for heads: see `Intervention.from_heads`."""
+Changes = Mapping[Head, HeadChange | float | str] | Iterable[Head]
 Means = Mapping[str, Mapping[Head, Any]]
 """What replaces heads' outputs: MEAN -> head -> mean [T, d]; ERASE and an attribute -> head -> map [d + 1, d]
 (`ccs.model.editing`). All are float32."""
+
+
+class HeadSet(Set[Head]):
+    """An immutable, hashable set of heads in order of layer, then head; those of the text encoder come last.
+
+    Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set. It is the
+    `Intervention` that ablates its heads, and equal to it.
+
+        >>> ablated = HeadSet.parse("L9.H2, L8.H11")
+        >>> str(ablated)
+        'L8.H11 L9.H2'
+    """
+
+    __slots__ = ("_changes", "means")
+    means: Means | None
+
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
+        self._fill(dict.fromkeys(heads, HeadChange()), None)
+
+    def _fill(self, by_head: Mapping[Head, HeadChange | float | str], means: Means | None) -> None:
+        for head in by_head:
+            if not isinstance(head, Head):
+                raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
+        ordered = sorted(by_head, key=lambda head: (head.encoder, head))
+        self._changes = {head: HeadChange.from_value(by_head[head]) for head in ordered}
+        self.means = means
+
+    @classmethod
+    def parse(cls, text: str) -> HeadSet:
+        """Read heads' names, separated by spaces or commas; an empty text is the empty set."""
+        return cls(map(Head.parse, _split_names(text)))
+
+    __get_pydantic_core_schema__ = classmethod(_as_text)
+
+    def __contains__(self, head: object) -> bool:
+        return head in self._changes
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._changes))  # that of an equal set of another type
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HeadSet):
+            return all(change.ablates for change in self._changes.values()) and super().__eq__(other)
+        needs_means = any(change.replacement for change in self._changes.values())
+        return self._changes == other._changes and (self.means is other.means or not needs_means)
+
+    def __and__(self, other: Iterable[Any]) -> Any:
+        return self.subset(head for head in self if head in other)
+
+    def __sub__(self, other: Iterable[Any]) -> Any:
+        return self.subset(head for head in self if head not in other)
+
+    def __str__(self) -> str:
+        return " ".join(f"{head}{change}" for head, change in self._changes.items())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({str(self)!r})"
+
+    def of_encoder(self, encoder: str) -> HeadSet:
+        """Return the heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
+        return self.subset(head for head in self if head.encoder == encoder)
+
+    def subset(self, heads: Iterable[Head]) -> HeadSet:
+        """Return a subset, with the changes of its heads."""
+        return HeadSet(heads)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the head at a position, or the set of heads of a slice."""
+        try:
+            chosen = list(self)[key]
+        except TypeError:
+            raise InputError(f"The heads of a set are counted or sliced; {key!r} is neither.") from None
+        return self.subset(chosen) if isinstance(key, slice) else chosen
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the heads, in order."""
+        return tuple(sorted({head.layer for head in self}))
+
+    def in_layer(self, layer: int) -> tuple[int, ...]:
+        """Return the numbers of a layer's heads, in order."""
+        return tuple(head.head for head in self if head.layer == layer)
+
+    def of_layer(self, layer: int) -> HeadSet:
+        """Return a layer's heads."""
+        return self.subset(head for head in self if head.layer == layer)
+
+    def mean_output(self, head: Head) -> Any:
+        """Return the mean [T, d] to use for a head; InputError if none is attached."""
+        change = self._changes[head]
+        if head not in (known := (self.means or {}).get(change.replacement, {})):
+            first = "ccs.edit_heads" if change.attribute else "model.at_means(heads, images)"
+            raise InputError(f"{head}={change.replacement} needs images: call {first} first.")
+        return known[head]
+
+
+def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
+    """Return the heads that are scored by default, those of the last four layers.
+
+    Args:
+        layers: The number of layers.
+        heads: The number of heads in each.
+        encoder: IMAGE or TEXT.
+    """
+    last = range(max(0, layers - 4), layers)
+    return HeadSet(Head(layer, head, encoder) for layer in last for head in range(heads))
+
+
+def _split_names(text: str) -> list[str]:
+    """Return the parts of a list of heads, each with its change; InputError if it is no text."""
+    if not isinstance(text, str):
+        raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
+    spaced = " ".join(text.replace(",", " ").split())
+    return re.split(f" (?={_NAME})", spaced) if spaced else []  # an attribute's name may have spaces
+
+
+Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
+"""What callers may give for heads: see `Intervention.from_heads`."""
 
 
 class Intervention(HeadSet):
@@ -244,23 +265,12 @@ class Intervention(HeadSet):
         'L8.H11 L9.H2=0.3 L10.H0=mean'
     """
 
-    __slots__ = ("_changes", "means")
-    _changes: dict[Head, HeadChange]
-    means: Means | None
+    __slots__ = ()
 
-    def __init__(
-        self,
-        changes: Mapping[Head, HeadChange | float | str] | Iterable[Head] = (),
-        means: Means | None = None,
-    ) -> None:
-        by_head: Mapping[Head, HeadChange | float | str]
-        if isinstance(changes, Intervention):
-            by_head, means = changes._changes, means or changes.means
-        else:
-            by_head = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, HeadChange())
-        super().__init__(by_head)
-        self._changes = {head: HeadChange.from_value(by_head[head]) for head in self}
-        self.means = means
+    def __init__(self, changes: Changes = (), means: Means | None = None) -> None:
+        if isinstance(changes, HeadSet):
+            changes, means = changes._changes, means or changes.means
+        self._fill(changes if isinstance(changes, Mapping) else dict.fromkeys(changes, 0.0), means)
 
     @classmethod
     def parse(cls, text: str) -> Intervention:
@@ -294,43 +304,19 @@ class Intervention(HeadSet):
         """Return a head's change, or the head at a position, or the intervention of a slice."""
         return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)
 
-    def mean_output(self, head: Head) -> Any:
-        """Return the mean [T, d] to use for a head; InputError if none is attached."""
-        replacement = self[head].replacement
-        if head not in (known := (self.means or {}).get(replacement, {})):
-            first = "ccs.edit_heads" if self[head].attribute else "model.at_means(heads, images)"
-            raise InputError(f"{head}={replacement} needs images: call {first} first.")
-        return known[head]
-
     def with_changes(self, heads: Mapping[Head, HeadChange | float]) -> Intervention:
         """Return the intervention with other changes of these heads."""
         return Intervention({**self._changes, **heads}, self.means)
 
     def subset(self, heads: Iterable[Head]) -> Intervention:
         """Keep the changes of these heads."""
-        return Intervention({head: self[head] for head in heads}, self.means)
+        return Intervention({head: self._changes[head] for head in heads}, self.means)
 
-    def __and__(self, other: Set[Any]) -> Intervention:
-        return self.subset(head for head in self if head in other)
+    def __or__(self, other: Iterable[Any]) -> Intervention:
+        return self.with_changes(Intervention(other)._changes)
 
-    def __or__(self, other: Set[Any]) -> Intervention:
-        return self.with_changes(dict(changes(HeadSet(other) if not isinstance(other, HeadSet) else other)))
-
-    def __ror__(self, other: Set[Any]) -> Intervention:
+    def __ror__(self, other: Iterable[Any]) -> Intervention:
         return Intervention(other) | self  # Set's would forget what is done to these heads
-
-    def __sub__(self, other: Set[Any]) -> Intervention:
-        return self.subset(head for head in self if head not in other)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Intervention):
-            return self._changes == other._changes and self.means is other.means
-        return all(change.ablates for change in self._changes.values()) and HeadSet(self) == other
-
-    __hash__ = HeadSet.__hash__
-
-    def __str__(self) -> str:
-        return " ".join(f"{head}{change}" for head, change in self._changes.items())
 
 
 def _merge_changes(pairs: Iterable[Iterable[Any]]) -> dict[Head, HeadChange]:
@@ -344,10 +330,9 @@ def _merge_changes(pairs: Iterable[Iterable[Any]]) -> dict[Head, HeadChange]:
     return merged
 
 
-def changes(heads: HeadSet) -> Iterator[tuple[Head, HeadChange]]:
-    """Yield each head and its change; a plain HeadSet ablates its heads."""
-    for head in heads:
-        yield head, heads[head] if isinstance(heads, Intervention) else HeadChange()
+def changes(heads: HeadSet) -> Iterable[tuple[Head, HeadChange]]:
+    """Return each head with its change; a plain HeadSet ablates its heads."""
+    return heads._changes.items()
 
 
 def effect_word(heads: Heads) -> str:
