@@ -23,7 +23,7 @@ weights has general shares of 0.86 to 0.98 on synthetic faces, and is at chance 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +40,8 @@ Verdict = Literal[
 BLOCKS = 200
 """The most blocks of images; more cost time and make the estimate hardly more exact."""
 DRAWS = 1_000
+AT_ONCE = 100
+"""Draws whose orders are held in memory together."""
 MOSTLY = 2 / 3
 """The share of the total from which a part is most of it."""
 
@@ -305,26 +307,35 @@ def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Parts:
 
 def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the total [draws] with the groups of each block shuffled: no preference at all."""
-    rng, totals = np.random.default_rng((seed, 53)), np.empty(draws)
     prompts, blocks, groups = cells.shape
-    squares = (cells**2).sum()
-    for draw in range(draws):
-        order = rng.permuted(np.tile(np.arange(groups), (blocks, 1)), axis=1)
-        sums = np.take_along_axis(cells, order[None], axis=2).sum(1)
-        totals[draw] = ((sums**2).sum() - squares) / (prompts * blocks * (blocks - 1))
-    return totals
+    by_block, squares = cells.reshape(prompts, -1), []
+    for orders in _group_orders(blocks, groups, draws, np.random.default_rng((seed, 53))):
+        sums = (by_block @ orders).reshape(prompts, -1, groups)
+        squares.append((sums**2).sum((0, 2)))
+    return np.asarray((np.concatenate(squares) - (cells**2).sum()) / (prompts * blocks * (blocks - 1)))
 
 
 def _shuffled_prompts(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the general share [draws] with the groups of each prompt shuffled: prompts agree by chance."""
-    rng, shares = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
     prompts, blocks, groups = cells.shape
-    for draw in range(draws):
-        order = rng.permuted(np.tile(np.arange(groups), (prompts, 1)), axis=1)
-        shuffled = np.take_along_axis(cells, order[:, None], axis=2)
-        value = _parts(shuffled, np.ones((1, blocks)), np.ones((1, prompts)))
-        shares[draw] = value.general[0] / value.total[0] if value.total[0] > 0 else 0.0
-    return shares
+    total = _parts(cells, np.ones((1, blocks)), np.ones((1, prompts))).total[0]  # the same in any order
+    if total <= 0:
+        return np.zeros(draws)
+    by_prompt, pairs = cells.transpose(1, 0, 2).reshape(blocks, -1), []
+    for orders in _group_orders(prompts, groups, draws, np.random.default_rng((seed, 54))):
+        sums = by_prompt @ orders  # over prompts [blocks, draws * groups]
+        products = sums.sum(0) ** 2 - (sums**2).sum(0)  # of different blocks
+        pairs.append(products.reshape(-1, groups).sum(1) / (blocks * (blocks - 1)))
+    return np.asarray((np.concatenate(pairs) - prompts * total) / (prompts * (prompts - 1)) / total)
+
+
+def _group_orders(rows: int, groups: int, draws: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield random orders of each row's groups as matrices of 0 and 1 [rows * groups, draws * groups]."""
+    plain, place = np.tile(np.arange(groups), (rows, 1)), np.arange(groups)[:, None, None]
+    for start in range(0, draws, AT_ONCE):
+        orders = [rng.permuted(plain, axis=1) for _ in range(start, min(start + AT_ONCE, draws))]
+        chosen = np.stack(orders, axis=1)[:, None] == place  # [rows, groups, draws, groups]
+        yield chosen.reshape(rows * groups, -1).astype(np.float64)
 
 
 def _p_value(value: float, by_chance: Floats) -> float:
