@@ -18,7 +18,8 @@ from ccs.results.searches import Search
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import planted
 from research.world.paradox import organism_blocks
-from tests.support.report_sample import WEIGHTS, bias_rows, line, pruning_rows, score_rows, section, write
+from tests.support.report_sample import WEIGHTS, bias_rows, line, pruning_rows, score_rows, section
+from tests.support.results_sample import write
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
 CARRIER = Head(5, 5)

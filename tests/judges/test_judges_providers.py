@@ -72,7 +72,8 @@ def test_what_may_pass_is_asked_again_no_sooner_than_the_server_says(server, set
     assert server.asked[-1].at - server.asked[0].at >= wait
 
 
-GARBAGE = [Act("garbage", message="text/html"), Act("garbage", message="application/json"), Act("empty")]
+KINDS = (("<html>", "text/html"), ("<html>", "application/json"), ("{}", "application/json"))
+GARBAGE = [Act("garbage", text, message=kind) for text, kind in KINDS]
 
 
 @pytest.mark.parametrize(

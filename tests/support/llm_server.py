@@ -11,7 +11,7 @@ import time
 from collections import deque, namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from typing import ClassVar
 
 from werkzeug import Response
 
@@ -23,9 +23,8 @@ class Act:
     """What a server does with one request; `before` is called when it has arrived.
 
     kind: "reply" (`text`, or the server's answer), "refuse", "truncate" (half of the answer, marked as such),
-    "status", "hang" (no reply), "drop" (the connection ends without one), "cut" (it ends after half a reply),
-    "drip" (a reply without end), "garbage" (no JSON, of the type `message`), "empty" (an empty JSON object),
-    "unfold" (64 megabytes, compressed).
+    "status", "hang" (no reply), "cut" (the connection ends after half a reply), "drip" (a reply without end),
+    "garbage" (`text`, of the type `message`), "unfold" (four megabytes, compressed).
     """
 
     kind: str
@@ -52,6 +51,7 @@ class OpenAIServer(LocalServer):
     kind = "openai"
     model = "gpt-4o"
     path = "/v1/chat/completions"
+    usage: ClassVar = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
     def __init__(self, answer=yes):
         super().__init__()
@@ -90,8 +90,8 @@ class OpenAIServer(LocalServer):
             act = self.acts.popleft() if self.acts else Act("reply")
         if act.before is not None:
             act.before()
-        if act.kind in ("hang", "drop"):
-            self._released.wait(30 if act.kind == "hang" else 0)
+        if act.kind == "hang":
+            self._released.wait(30)
             return hung_up(request)
         return self._answer(act, user, schema)
 
@@ -101,11 +101,9 @@ class OpenAIServer(LocalServer):
         if act.kind == "drip":
             return Response(self._dripping(), headers={"Content-Length": "1000000"})
         if act.kind == "garbage":
-            return Response("<html>not what was asked for", content_type=act.message)
+            return Response(act.text, content_type=act.message)
         if act.kind == "unfold":
-            return Response(_packed(), headers={"Content-Encoding": "gzip"})
-        if act.kind == "empty":
-            return as_json({})
+            return Response(gzip.compress(bytes(2**22)), headers={"Content-Encoding": "gzip"})
         whole = as_json(self.reply(act, user, schema))
         if act.kind == "cut":
             half = whole.data[: whole.content_length // 2]
@@ -116,14 +114,6 @@ class OpenAIServer(LocalServer):
         while not self._released.wait(0.02):
             yield b" "
 
-    def reply(self, act, user, schema):
-        text = self.answer(user, schema) if act.text is None else act.text
-        if act.kind == "refuse":
-            text = None
-        elif act.kind == "truncate":
-            text = text[: len(text) // 2]
-        return self.reply_body(text, act.kind)
-
     def read(self, body):
         system, user = body["messages"]
         assert (system["role"], user["role"]) == ("system", "user")
@@ -131,22 +121,20 @@ class OpenAIServer(LocalServer):
         assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
         return system["content"], user["content"], form["json_schema"]["schema"]
 
-    def reply_body(self, text, act):
-        refusal = "I can't help with that." if text is None else None
-        message = {"role": "assistant", "content": text, "refusal": refusal}
-        end = "length" if act == "truncate" else "stop"
+    def reply(self, act, user, schema):
+        text = self.answer(user, schema) if act.text is None else act.text
+        message = {"role": "assistant", "content": text, "refusal": None}
+        if act.kind == "truncate":
+            message["content"] = text[: len(text) // 2]
+        elif act.kind == "refuse":
+            message |= {"content": None, "refusal": "I can't help with that."}
+        end = "length" if act.kind == "truncate" else "stop"
         choice = {"index": 0, "message": message, "finish_reason": end}
-        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
         kind = {"id": "c", "object": "chat.completion", "created": 1, "model": self.model}
-        return {**kind, "choices": [choice], "usage": usage}
+        return {**kind, "choices": [choice], "usage": self.usage}
 
     def error(self, status, message):
         return {"error": {"message": message, "type": "t", "code": None}}
-
-
-@cache
-def _packed():
-    return gzip.compress(bytes(2**26))
 
 
 class CompatibleServer(OpenAIServer):
@@ -169,9 +157,7 @@ class GoogleServer(OpenAIServer):
     kind = "google"
     model = "gemini-3.8-flash"
 
-    def reply_body(self, text, act):
-        body = super().reply_body(text, act)
-        return {**body, "usage": {"prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 120}}
+    usage: ClassVar = {"prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 120}
 
     def error(self, status, message):
         return [{"error": {"code": status, "message": message, "status": "S"}}]
