@@ -1,8 +1,7 @@
 """Write the benchmark's results into the documents: `python -m ccs_benchmark.document`.
 
-These are the chart docs/methods.svg, the tables in docs/benchmark.md and benchmark/RESULTS.md, and a
-sentence in docs/findings.md. All but the hidden phase comes from models on the bases that are not for
-development (`scoring.DEVELOPMENT`).
+These are the chart docs/methods.svg and the tables in docs/benchmark.md and benchmark/RESULTS.md. All but
+the hidden phase comes from models on the bases that are not for development (`scoring.DEVELOPMENT`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def main() -> None:
     from ccs.batch import pages
     from ccs_benchmark.documents import bring_up_to_date
 
-    page, findings = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "findings.md"
+    page = ROOT / "docs" / "benchmark.md"
     write = partial(bring_up_to_date, by="python -m ccs_benchmark.document")
     tables = {track: tabled(track) for track in FIRST}
     chart(tables).write_image(ROOT / "docs" / "methods.svg")
@@ -57,7 +56,6 @@ def main() -> None:
     hidden = {track: tabled(track, HIDDEN) for track in FIRST}
     differences = pages.markdown_table(pd.DataFrame(compared(tables, hidden)))
     write(details, "hidden", f"{units(hidden)}\n\n{differences}")
-    write(findings, "methods", sentence(tables))
 
 
 def idle(name: str) -> dict[str, Mapping[Head, float]]:
@@ -322,10 +320,10 @@ def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
         listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
         sentences.append(
             f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
-            f"the highest {figure} is that of **{best}**: {listed}. The detectable difference between two of "
+            f"**{best}** has the highest {figure}. Means: {listed}. The detectable difference between two of "
             f"the seven leaders (80% power) is {separated(track)[1]:.2f}."
         )
-    return " ".join(sentences)
+    return "\n\n".join(sentences)
 
 
 def units(hidden: Mapping[str, pd.DataFrame]) -> str:

@@ -172,17 +172,19 @@ def answers(held: Mapping[str, Any]) -> str:
     by_base = by_model.groupby("base")["rho"].mean()
     carriers, significant = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
     sentences = [
-        f"**Do heads that carry a learned bias have a high CCS?** Over the heads of {len(held)} models of "
-        f"{len(by_base)} base models, the rank correlation of CCS with a head's Shapley share is "
-        f"{in_brackets(rho, 2, '+')} (by base model {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
-        f"detectable {stats.minimum_detectable(rho):.2f}): "
-        f"{_answer(rho, 'they do', 'they have a lower one')}. Within layers it is "
-        f"{in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads that carry a tenth or more "
-        f"of a bias, {related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} would be "
-        f"expected if they were random heads of their layers.",
+        f"**Do heads that carry a learned bias have a high CCS?** "
+        f"{_answer(rho, 'Yes', 'No, a lower one').capitalize()}. "
+        f"The rank correlation of CCS with a head's Shapley share is {in_brackets(rho, 2, '+')}, over the "
+        f"heads of {len(held)} models of {len(by_base)} base models. By base model it is "
+        f"{', '.join(f'{r:+.2f}' for r in by_base)}; the minimum detectable correlation is "
+        f"{stats.minimum_detectable(rho):.2f}. Within layers it is {in_brackets(within, 2, '+')}. "
+        f"{related['carriers'].sum()} heads carry a tenth or more of a bias. Of these, "
+        f"{related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} random heads of the same "
+        f"layers would.",
         f"**Does ablating a single head lower MaxSkew?** An exact test over the 20 occupations (Wilcoxon, 5% "
-        f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(alone)} cases, and in "
-        f"{int(carriers['shown'].sum())} of the {len(carriers)} in which the head carries a tenth or more.",
+        f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(alone)} cases. Of the "
+        f"{len(carriers)} cases in which the head carries a tenth or more, it confirms "
+        f"{int(carriers['shown'].sum())}.",
     ]
     rows, beyond = [], []
     for plan, plan_rows in off.groupby("plan", sort=False):

@@ -261,7 +261,7 @@ def in_short(models: Mapping[str, Results]) -> dict[str, object]:
 def in_words(tests: Sequence[Tested]) -> list[str]:
     """Return one line per question with the answers of all subjects."""
     return [
-        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(question_tests)))}."
+        f"**{QUESTIONS[question]}** {'. '.join(answers_of(list(question_tests)))}."
         for question, question_tests in groupby(tests, key=lambda test: test.question)
     ]
 
