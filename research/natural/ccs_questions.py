@@ -179,8 +179,8 @@ def answers(held: Mapping[str, Any]) -> str:
         f"{', '.join(f'{r:+.2f}' for r in by_base)}; the minimum detectable correlation is "
         f"{stats.minimum_detectable(rho):.2f}. Within layers it is {in_brackets(within, 2, '+')}. "
         f"{related['carriers'].sum()} heads carry a tenth or more of a bias. Of these, "
-        f"{related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} random heads of the same "
-        f"layers would.",
+        f"{related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} random heads of "
+        f"the same layers would.",
         f"**Does ablating a single head lower MaxSkew?** An exact test over the 20 occupations (Wilcoxon, 5% "
         f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(alone)} cases. Of the "
         f"{len(carriers)} cases in which the head carries a tenth or more, it confirms "

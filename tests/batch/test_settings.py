@@ -71,10 +71,10 @@ def test_the_whole_study(dry_run):
     output = dry_run(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", output) for model in paper.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", output)
-    assert re.search(r"cifar10-jpeg .* a local copy is needed", output)
+    assert re.search(r"cifar10-jpeg .* from a local copy", output)
     # datasets of one repository are downloaded once
     page = Path("docs/reproduce-the-paper.md").read_text()
-    assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in output
+    assert "Disk: 5.8 GB of weights, 81.4 GB of datasets " in output
     # 4 x 48 + 2 x 64 heads: one request to the labeler and two to each of three judges
     assert re.search(r"all +2,240 requests, \d+\.\d\d dollars, at most \d+\.\d\d", output)
     assert "2,240 LLM requests" in page
