@@ -11,11 +11,12 @@ import re
 import stat
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from io import BytesIO
+from os.path import splitext
 from pathlib import Path
 from typing import IO
 from zipfile import ZipFile
@@ -51,9 +52,10 @@ class OnDisk:
         return open(self.path, "rb")
 
 
-def path_or_stream(opener: Opener) -> str | IO[bytes]:
-    """Return the path of a file on the disk, any other file opened."""
-    return opener.path if isinstance(opener, OnDisk) else opener()
+def read_file(opener: Opener) -> bytes:
+    """Return the bytes of a file."""
+    with opener() as stream:
+        return stream.read()
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,7 @@ class Files:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        with self.openers[path]() as stream:
-            return stream.read()
-
-    def lines(self, path: str) -> list[str]:
-        """Return the lines of a text file. Raises InputError if there is no such file."""
-        if path not in self.openers:
-            raise InputError(f"{self.source!r} needs the file {path} with the names of its classes.")
-        return self.read(path).decode("utf-8-sig").strip("\n").splitlines()
+        return read_file(self.openers[path])
 
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> Files:
         """Keep some files, and count the others.
@@ -107,14 +102,11 @@ def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Describe files that aren't used."""
     groups = defaultdict(list)
     for path in sorted(paths):
-        groups[ending(path) if reason == NO_IMAGE else ""].append(as_text(path))
-    notes = (f"{len(group)} files, for example" if len(group) > 1 else "1 file" for group in groups.values())
-    return tuple(f"{reason}: {n} {group[0]}" for n, group in zip(notes, groups.values(), strict=True))
-
-
-def ending(path: str) -> str:
-    """Return the ending of a path's last part, in lower case and with its dot."""
-    return os.path.splitext(path)[1].lower()
+        groups[splitext(path)[1].lower() * (reason == NO_IMAGE)].append(as_text(path))
+    return tuple(
+        f"{reason}: {f'{len(group)} files, for example' if len(group) > 1 else '1 file'} {group[0]}"
+        for group in groups.values()
+    )
 
 
 @cache
@@ -126,10 +118,10 @@ def _image_endings() -> frozenset[str]:
 
 
 def _is_image(path: str, opener: Opener) -> bool:
-    suffix = ending(path)
-    if suffix in _image_endings():
+    ending = splitext(path)[1].lower()
+    if ending in _image_endings():
         return True
-    if kind := mimetypes.guess_type(f"x{suffix}")[0]:
+    if kind := mimetypes.guess_type(f"x{ending}")[0]:
         return kind.startswith("image/")  # of a format that Pillow doesn't read: reported as unreadable
     with suppress(OSError), opener() as stream:
         start = stream.read(32)
@@ -151,51 +143,35 @@ def list_files(place: Path | Opener, source: str) -> Files:
     Raises:
         InputError: If it is no folder, zip, tar, or Parquet file, or names a file twice or outside of it.
     """
-    opener = OnDisk(str(place)) if isinstance(place, Path) else place
     openers: dict[str, Opener] = {}
     unused: dict[str, set[str]] = defaultdict(set)
     try:
-        is_folder = isinstance(place, Path) and place.is_dir()
-        for path, file in _in_folder(str(place), "", frozenset()) if is_folder else _in_archive(opener):
+        if isinstance(place, Path) and place.is_dir():
+            listed = _in_folder(str(place), "", frozenset())
+        else:
+            listed = _in_archive(OnDisk(str(place)) if isinstance(place, Path) else place)
+        for path, file in listed:
             parts = path.split("/")
-            depth = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
+            hidden = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
             if isinstance(file, str):
                 unused[file].add(path)
             elif ".." in parts or re.match("/|[A-Za-z]:/", path):
                 raise InputError(f"{source!r} names a place outside of itself, {as_text(path)[:100]!r}.")
             elif path in openers:
                 raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
-            elif depth:
-                unused["hidden"].add("/".join(parts[:depth]))
+            elif hidden:
+                unused["hidden"].add("/".join(parts[:hidden]))
             else:
                 openers[path] = file
     except InputError:
         raise
-    except OSError as error:
-        name = as_text(str(error.filename or source))
-        raise InputError(f"{name!r} cannot be read: {error.strerror or error}.") from None
     except Exception as error:  # zipfile and tarfile raise many kinds
+        if isinstance(error, OSError) and error.strerror:
+            name = as_text(str(error.filename or source))
+            raise InputError(f"{name!r} cannot be read: {error.strerror}.") from None
         raise InputError(f"{source!r} cannot be read as an archive ({error}).") from None
     notes = [note for reason, paths in unused.items() for note in _count(reason, paths)]
     return Files(source, dict(sorted(openers.items())), tuple(notes))
-
-
-def _in_archive(opener: Opener) -> _Listed:
-    """List a zip or tar that isn't compressed, or one Parquet file."""
-    with opener() as stream:
-        start = stream.read(512)
-        stream.seek(0)
-        if start.startswith(b"PAR1"):
-            yield "rows.parquet", opener
-        elif start.startswith(b"PK"):
-            yield from _in_zip(opener)
-        elif start[257:262] == b"ustar":
-            with tarfile.open(fileobj=stream, mode="r:") as tar:
-                for entry in filter(tarfile.TarInfo.isreg, tar):
-                    name = entry.name.removeprefix("./")
-                    yield name, partial(_open_range, opener, entry.offset_data, entry.size)
-        else:
-            raise ValueError("it is no folder, zip, tar, or Parquet file")
 
 
 def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
@@ -205,35 +181,45 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
         yield prefix.rstrip("/"), "a link to a folder above it"
         return
     for entry in os.scandir(folder):
-        path = prefix + entry.name
-        if _is_hidden(entry.name):
-            yield path, "hidden"
-        elif entry.is_dir():
+        path, is_hidden = prefix + entry.name, _is_hidden(entry.name)
+        if entry.is_dir() and not is_hidden:
             yield from _in_folder(entry.path, f"{path}/", above | {real})
         else:
-            is_file = entry.is_file()
-            yield path, OnDisk(entry.path) if is_file else "a broken link or a device"
+            is_read = is_hidden or entry.is_file()
+            yield path, OnDisk(entry.path) if is_read else "a broken link or a device"
 
 
-def _in_zip(archive: Opener) -> _Listed:
-    """List a zip's files by the names that it unpacks to."""
-    for entry in _zip(archive, os.getpid()).infolist():
-        name = entry.filename
-        if not entry.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be
+def _in_archive(opener: Opener) -> _Listed:
+    """List a zip by the names that it unpacks to, a tar that isn't compressed, or one Parquet file."""
+    with opener() as stream:
+        start = stream.read(512)
+        stream.seek(0)
+        if start.startswith(b"PAR1"):
+            yield "rows.parquet", opener
+        elif start[257:262] == b"ustar":
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                for entry in filter(tarfile.TarInfo.isreg, tar):
+                    place = partial(_open_range, opener, entry.offset_data, entry.size)
+                    yield entry.name.removeprefix("./"), place
+        elif not start.startswith(b"PK"):
+            raise ValueError("it is no folder, zip, tar, or Parquet file")
+    for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
+        name = member.filename
+        if not member.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be
             with suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
-        if entry.flag_bits & 1:
+        if member.flag_bits & 1:
             raise ValueError(f"{name!r} in it is encrypted")
-        if stat.S_ISLNK(entry.external_attr >> 16):
+        if stat.S_ISLNK(member.external_attr >> 16):
             yield name, "a link in an archive"
-        elif not entry.is_dir():
-            yield name.replace("\\", "/"), partial(_open_member, archive, entry.filename)
+        elif not member.is_dir():
+            yield name.replace("\\", "/"), partial(_open_member, opener, member.filename)
 
 
 @lru_cache(maxsize=4)
 def _zip(archive: Opener, process: int) -> ZipFile:
     """Open a zip; each process opens it again, for a shared file has one position."""
-    return ZipFile(path_or_stream(archive))
+    return ZipFile(archive.path if isinstance(archive, OnDisk) else archive())
 
 
 def _open_member(archive: Opener, name: str) -> IO[bytes]:
@@ -281,65 +267,58 @@ def descend(files: Files, split: str = "", usual: str = "") -> Files:
     Raises:
         InputError: If a split is requested that is not there, or two folders are one split.
     """
-    entered = ""
+    entered = False
     while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
-        tables = [path for path in files.openers if path.rpartition("/")[2] in TABLES]
+        tables = {path for path in files.openers if path.rpartition("/")[2] in TABLES}
         nested = bool(tables) or any(path.count("/") > 1 for path in files.images)
-        if any("/" not in path for path in tables):
+        split_of = {top: SPLITS.get(top.casefold(), "") for top in tops}
+        are_splits = not entered and all(split_of.values()) and (nested or len(tops) > 1)
+        if tables & {*TABLES} or not (are_splits or (nested and len(tops) == 1)):
             break
-        names, reason = [SPLITS.get(top.casefold(), "") for top in tops], "outside of the folders read"
-        if not entered and all(names) and (nested or len(tops) > 1):
-            entered = _wanted_split(names, split, usual, files.source)
-            tops = [top for top, name in zip(tops, names, strict=True) if name == entered]
-            if len(tops) > 1:
-                raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
-            reason = f"not in the split {entered}" if len(names) > 1 else reason
-        elif len(tops) > 1 or not nested:
-            break
-        inside = [path for path in files.openers if path.startswith(f"{tops[0]}/")]
-        files = files.only(inside, reason, below=f"{tops[0]}/")
+        if are_splits:
+            top_of = {path: path.partition("/")[0] for path in files.openers}
+            splits = {path: split_of[top] for path, top in top_of.items() if top in split_of}
+            files, entered = in_split(files, splits, split, usual), True
+            tops = sorted({top_of[path] for path in files.openers})
+        if len(tops) > 1:
+            raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
+        below = f"{tops[0]}/"
+        inside = [path for path in files.openers if path.startswith(below)]
+        files = files.only(inside, "outside of the folders read", below)
     if split and not entered:
         raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")
-    return replace(files, source=files.source + f" (split {entered})" * bool(entered))
+    return files
 
 
 def splits_in(path: str) -> set[str]:
     """Return the splits that whole words of a path name."""
-    words = re.split(r"[^a-z]+", os.path.splitext(path.casefold())[0])
+    words = re.split(r"[^a-z]+", splitext(path.casefold())[0])
     return {SPLITS[word] for word in words if word in SPLITS}
 
 
-def in_split(files: Files, paths: Sequence[str], split: str, usual: str = "") -> Files:
-    """Choose, among tars or Parquet files, those of a split by a whole word of their name or folder.
+def in_split(files: Files, splits: Mapping[str, str], split: str, usual: str = "") -> Files:
+    """Choose the files of one split.
 
     Args:
         files: The files.
-        paths: The paths to choose from.
+        splits: Path -> its split, or "".
         split: The split to read; "" for `usual`.
         usual: The split to read if it is there, or else the first of test, validation, and train.
 
     Returns:
-        The files without those of other splits; their source names the split. All, if they aren't splits.
+        The files of the split, which their source names; all files if they aren't splits.
 
     Raises:
         InputError: If a split is requested that is not there.
     """
-    by_split: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        split_words = splits_in(path)
-        by_split[split_words.pop() if len(split_words) == 1 else ""].append(path)
-    known = by_split.keys() - {""}
-    if not split and usual not in known and (not known or (len(known) == 1 and "" in by_split)):
+    names = {*splits.values()}
+    known = names - {""}
+    if not split and usual not in known and len(known) <= ("" in names):
         return files
-    chosen = _wanted_split(known, split, usual, files.source)
-    others = [path for path in files.openers if path not in paths]
-    source = files.source + f" (split {chosen})" * (len(by_split) > 1)
-    return replace(files.only([*others, *by_split[chosen]], f"not in the split {chosen}"), source=source)
-
-
-def _wanted_split(known: Collection[str], split: str, usual: str, source: str) -> str:
-    if not split:
-        return next(name for name in (usual, *_WORDS) if name in known)
-    if (wanted := SPLITS.get(split.casefold(), split)) not in known:
-        raise InputError(f"{source!r} has no split {split!r}; it has {', '.join(sorted(known)) or 'none'}.")
-    return wanted
+    chosen = SPLITS.get(split.casefold(), split) or next(n for n in (usual, *_WORDS) if n in known)
+    if chosen not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        raise InputError(f"{files.source!r} has no split {split!r}; it has {listed}.")
+    inside = [path for path, name in splits.items() if name == chosen]
+    source = files.source + f" (split {chosen})" * (len(names) > 1 or not usual)
+    return replace(files.only(inside, f"not in the split {chosen}"), source=source)

@@ -179,7 +179,11 @@ def _open(
             return retrieval_set(files, record, sample.max_rows)
         rows = read_files(files, record, split)
         if record.names_file:
-            names = files.lines(record.names_file)
+            if record.names_file not in files.openers:
+                raise InputError(
+                    f"{spec!r} needs the file {record.names_file} with the names of its classes."
+                )
+            names = files.read(record.names_file).decode("utf-8-sig").strip("\n").splitlines()
     opened = make_set(record, rows, sample, names)
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)

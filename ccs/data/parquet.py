@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-from ccs.data.files import OnDisk, Opener, path_or_stream
+from ccs.data.files import OnDisk, Opener
 from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
@@ -42,8 +42,9 @@ class _Group(NamedTuple):
 
 def _open(opener: Opener) -> pq.ParquetFile:
     """Open a file; of one on the disk, pages are streamed."""
-    buffered = 2**20 if isinstance(opener, OnDisk) else 0
-    return pq.ParquetFile(path_or_stream(opener), buffer_size=buffered, pre_buffer=False)
+    if isinstance(opener, OnDisk):
+        return pq.ParquetFile(opener.path, buffer_size=2**20, pre_buffer=False)
+    return pq.ParquetFile(opener(), pre_buffer=False)
 
 
 def read_parquet(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice, product
+from itertools import count, product
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,13 @@ SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 FRESH = 10**6
 """Scenes in the range of a seed, and the ranges that are left out because training may use them."""
-_THINGS, _OCCUPATIONS = AROUND["animal"] + AROUND["vehicle"], tuple(words.OCCUPATIONS)
+_THINGS = AROUND["animal"] + AROUND["vehicle"]
 _WITH, _WITH_A = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
 _OF = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
-_CLASSES = {
+CLASSES = {
     "subjects": ("thing", _THINGS, 100_000, _WITH_A),
     "subjects-ood": ("unseen", _THINGS, 150_000, _WITH_A),
-    "occupations": ("occupation", _OCCUPATIONS, 200_000, _OF),
+    "occupations": ("occupation", tuple(words.OCCUPATIONS), 200_000, _OF),
     "colors": ("frame", AROUND["frame"], 250_000, ("a {} frame", "a picture in a {} frame")),
     "weather": ("weather", AROUND["weather"], 300_000, _WITH),
     "flags": ("flag", AROUND["flag"], 350_000, ("the flag of {}", "a picture with the flag of {}")),
@@ -50,20 +50,21 @@ class Drawn(Lazy[Any]):
 
 
 def _show(s: Scene, factor: str, value: str) -> Scene:
-    """Return the scene with a value of a factor of `_CLASSES`.
+    """Return the scene with a value of a factor of `CLASSES`.
 
     A thing is an animal or a vehicle, and replaces both. An unseen one has a style that training images don't
-    have. A worker is an adult of random gender and skin tone.
+    have. A worker has a random gender and skin tone.
     """
-    if factor in ("thing", "unseen"):
-        style = s.style if factor == "thing" else words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
-        animal, vehicle = (value if value in AROUND[name] else "" for name in ("animal", "vehicle"))
-        return replace(s, style=style, animal=animal, vehicle=vehicle)
-    if factor == "occupation":
-        rng = np.random.default_rng((s.seed, 3))
-        gender, tone = (values[rng.integers(len(values))] for values in (words.GENDERS, words.SKIN_TONES))
-        return _worker(s, value, gender, tone)
     change: dict[str, Any] = {factor: value}
+    if factor in ("thing", "unseen"):
+        change = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
+        if factor == "unseen":
+            change["style"] = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
+    elif factor == "occupation":
+        rng = np.random.default_rng((s.seed, 3))
+        return _worker(
+            s, value, *(group[rng.integers(len(group))] for group in (words.GENDERS, words.SKIN_TONES))
+        )
     return replace(s, **change)
 
 
@@ -90,21 +91,13 @@ def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
 def _fields(name: str, seed: int | None, scenes: Sequence[Scene], extra: str = "") -> dict[str, Any]:
     """Return the fields that all sets of scenes have."""
     text = f"{VERSION} {extra} " + "\n".join(map(repr, scenes))
-    return {
-        "name": f"world/{name}" if seed is None else f"world/{name} (seed {seed})",
-        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
-        "source": SOURCE,
-    }
-
-
-def classification_names() -> tuple[str, ...]:
-    """Return the names of the synthetic datasets with classes."""
-    return tuple(_CLASSES)
+    title = f"world/{name}" if seed is None else f"world/{name} (seed {seed})"
+    return {"name": title, "fingerprint": hashlib.sha256(text.encode()).hexdigest(), "source": SOURCE}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all synthetic datasets and galleries."""
-    return (*_CLASSES, "clips", "faces", "counterfactuals")
+    return (*CLASSES, "clips", "faces", "counterfactuals")
 
 
 def open_world(name: str, n: int | None, seed: int | None) -> AnySet:
@@ -134,17 +127,14 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
     Raises:
         InputError: If there is no such set.
     """
-    if name not in _CLASSES:
+    if name not in CLASSES:
         raise InputError(f"There is no synthetic set 'world/{name}'; there are {', '.join(names())}.")
-    factor, classes, start, templates = _CLASSES[name]
-    n = max(300, 10 * len(classes)) if n is None else n
-    labels = np.arange(n, dtype=np.int64) % len(classes)
-    pairs = zip(islice(_scenes(start, seed), n), labels, strict=True)
-    scenes = [_show(s, factor, classes[label]) for s, label in pairs]
-    fields = _fields(name, seed, scenes)
-    return ClassificationSet(
-        images=Drawn(scenes), labels=labels, classes=classes, templates=templates, **fields
-    )
+    factor, classes, start, templates = CLASSES[name]
+    labels = np.arange(max(300, 10 * len(classes)) if n is None else n, dtype=np.int64) % len(classes)
+    pairs = zip(labels, _scenes(start, seed), strict=False)
+    scenes = [_show(s, factor, classes[label]) for label, s in pairs]
+    fields = _fields(name, seed, scenes) | {"classes": classes, "templates": templates}
+    return ClassificationSet(images=Drawn(scenes), labels=labels, **fields)
 
 
 def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
@@ -186,23 +176,22 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
         for (row, (gender, tone)), s in zip(people, _scenes(700_000, seed), strict=False):
             hair = words.HAIRS[row % (len(words.HAIRS) - 1)]
             scenes.append(replace(s, subject=gender, gender=gender, skin_tone=tone, hair=hair, **face))
+        fields: dict[str, Any] = {"k": {"gender": 60, "skin tone": 60}}
     else:
-        occupations = [occupation for occupation in _OCCUPATIONS for _ in range(4)]
-        for occupation, s in zip(occupations, _scenes(750_000, seed), strict=False):
+        shown = [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
+        for occupation, s in zip(shown, _scenes(750_000, seed), strict=False):
             scenes += [_worker(s, occupation, *cell) for cell in cells]
-    groups = {
-        "gender": np.array([s.gender for s in scenes]),
-        "skin tone": np.array([s.skin_tone for s in scenes]),
-    }
-    pools = None if name == "faces" else np.array([s.occupation for s in scenes])
+        units = np.arange(len(scenes)) // len(cells)
+        fields = {"k": {"gender": 10, "skin tone": 10}, "pools": np.repeat(shown, len(cells)), "units": units}
     return BiasSet(
         images=Drawn(scenes),
-        groups=groups,
-        k=dict.fromkeys(groups, 60 if pools is None else 10),
-        occupations=_OCCUPATIONS,
+        groups={
+            "gender": np.array([s.gender for s in scenes]),
+            "skin tone": np.array([s.skin_tone for s in scenes]),
+        },
+        occupations=tuple(words.OCCUPATIONS),
         templates=("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}"),
-        pools=pools,
-        units=None if pools is None else np.arange(len(scenes)) // len(cells),
+        **fields,
         **_fields(name, seed, scenes),
     )
 

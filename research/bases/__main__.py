@@ -80,7 +80,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:
     """Measure what each model reaches, the first model first; results of the present weights are reused."""
-    from ccs.data.synthetic import classification_names
+    from ccs.data.synthetic import CLASSES
     from ccs.heads import HeadSet
     from ccs_benchmark import variants
     from research.bases import organisms
@@ -90,7 +90,7 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
 
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
     base = variants.load(BASE)
-    bench, sets = Bench(base), {name: _accuracy(base, name) for name in classification_names()}
+    bench, sets = Bench(base), {name: _accuracy(base, name) for name in CLASSES}
     bases = (name for name in variants.names() if name.startswith("organism-base-"))
     for name in (BASE, *organisms.WORLDS, *bases):
         model = variants.load(name)

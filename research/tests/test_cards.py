@@ -83,7 +83,7 @@ def test_sets_stay_clear_of_training_and_of_one_another():
     taken = [
         {s.seed for s in images.scenes}
         for images in (
-            *(synthetic.classification_set(n).images for n in synthetic.classification_names()),
+            *(synthetic.classification_set(n).images for n in synthetic.CLASSES),
             synthetic.retrieval_set().clips,
             synthetic.bias_set("faces").images,
             synthetic.bias_set("counterfactuals").images,

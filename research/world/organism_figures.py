@@ -59,7 +59,7 @@ def embedded_blocks() -> list[Block]:
         Path(__file__).with_name("templates"),
         "embedded",
         training=[_training(name) for name in models],
-        accuracy=[_accuracy(models, name) for name in synthetic.classification_names()],
+        accuracy=[_accuracy(models, name) for name in synthetic.CLASSES],
         retrieval=_retrieval(models),
         skew=_faces(models),
     )

@@ -28,7 +28,7 @@ def test_every_glyph_exists():
 
 def test_evaluation_sets():
     scenes = synthetic.classification_set
-    for name in synthetic.classification_names():
+    for name in synthetic.CLASSES:
         drawn = scenes(name, n=3 * len(scenes(name, n=1).classes))
         assert set(np.bincount(drawn.labels)) == {3}
         assert all("{}" in t for t in drawn.templates)

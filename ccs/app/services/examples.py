@@ -58,7 +58,7 @@ def example_names(model: str = "") -> tuple[str, ...]:
     """Return the datasets of examples, synthetic ones first; only photographs for a model that knows them."""
     if model and not saw_drawings_only(model):
         return (PHOTOGRAPHS,)
-    names = synthetic.classification_names()
+    names = tuple(synthetic.CLASSES)
     return (*sorted(names, key=lambda name: (name != DRAWN, names.index(name))), PHOTOGRAPHS)
 
 
