@@ -9,12 +9,10 @@ from ccs.metrics import stats
 from ccs_benchmark import bases
 
 
-@pytest.mark.parametrize(
-    ("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (3, 0.25, 5.65), (5, 0.0625, 3.76)]
-)
+@pytest.mark.parametrize(("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (5, 0.0625, 3.76)])
 def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allows(n, lowest_p, detectable):
     rng, covered = np.random.default_rng(n), []
-    for _ in range(300):  # two models of each base
+    for _ in range(200):  # two models of each base
         base_of = np.repeat(np.arange(n), 2)
         values = 0.3 + rng.normal(size=n)[base_of] + 0.5 * rng.normal(size=2 * n)
         effect = bases.across_bases(values, base_of)

@@ -60,36 +60,36 @@ def test_heads_off_are_the_base_without_them(tmp_path):
     save_planted(changed.clip, TRUTH, file)
     with pytest.raises(InputError, match="not all finite"):
         planted_models.load(str(file))
+    save_planted(tiny_clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
+    with pytest.raises(InputError, match="does not come with this package"):
+        planted_models.load(str(file))
 
 
 LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
-    for change, words in (
-        (lambda held, known: held.update({LAST: held[LAST].float()}), "shape or type"),
-        (lambda held, known: held.pop(LAST), "nothing else"),
-        (lambda held, known: known.update(heads="L5.H1 L5.H9", carries={}), "does not have all"),
-    ):
-        file = tmp_path / "bad.safetensors"
-        save_planted(tiny_clip(1), TRUTH, file)
-        with safe_open(file, "pt") as opened:
-            metadata = dict(opened.metadata())
-        held, known = load_file(file), json.loads(metadata["truth"])
-        change(held, known)
-        save_file(held, file, metadata | {"truth": json.dumps(known)})
-        with pytest.raises(InputError, match=words):
-            planted_models.apply(tiny_clip(0), file)
+def rewrite(file, weights=lambda held: None, **truth):
+    """Change weights and truth in a file of planted heads."""
+    with safe_open(file, "pt") as opened:
+        metadata = dict(opened.metadata())
+    held = load_file(file)
+    weights(held)
+    save_file(held, file, metadata | {"truth": json.dumps(json.loads(metadata["truth"]) | truth)})
 
 
-def test_other_files_are_refused(tmp_path):
-    file = tmp_path / "other.safetensors"
-    save_file({"x": torch.zeros(1)}, file)
-    with pytest.raises(InputError, match="not of the format"):
-        planted_models.load(str(file))
-    file.write_bytes(b"\x80\x04 a pickle")
-    with pytest.raises(InputError, match=r"other\.safetensors cannot be read"):
-        planted_models.load(str(file))
-    save_planted(tiny_clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
-    with pytest.raises(InputError, match="does not come with this package"):
-        planted_models.load(str(file))
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda file: rewrite(file, lambda held: held.update({LAST: held[LAST].float()})), "shape or type"),
+        (lambda file: rewrite(file, lambda held: held.pop(LAST)), "nothing else"),
+        (lambda file: rewrite(file, heads="L5.H1 L5.H9", carries={}), "does not have all"),
+        (lambda file: save_file({"x": torch.zeros(1)}, file), "not of the format"),
+        (lambda file: file.write_bytes(b"\x80\x04 a pickle"), r"bad\.safetensors cannot be read"),
+    ],
+)
+def test_what_does_not_fit_is_refused(spoil, words, tmp_path):
+    file = tmp_path / "bad.safetensors"
+    save_planted(tiny_clip(1), TRUTH, file)
+    spoil(file)
+    with pytest.raises(InputError, match=words):
+        planted_models.apply(tiny_clip(0), file)

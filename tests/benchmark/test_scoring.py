@@ -185,24 +185,18 @@ def test_models_come_from_names_files_folders_and_the_hub(hub, tmp_path, monkeyp
     assert planted_models.located([NAME, str(file)]) == (NAME, str(file))
     hub.put("models", "user/planted", tmp_path)
     monkeypatch.setattr(planted_models, "MAX_BYTES", 99)
-    for address, why in (
-        ("hf://nobody", "no repository of models"),
-        ("hf://user/nothing", "could not be fetched: status 404"),
-        ("hf://user/planted", "too much"),
-    ):
+    for address, why in (("hf://user/nothing", "status 404"), ("hf://user/planted", "too much")):
         with pytest.raises(InputError, match=why):
             planted_models.located(address)
 
 
-SHARES = {Head(4, n): share for n, share in enumerate((0.5, 0.3, 0.1, 0.05, 0.03, 0.02))}
-
-
 def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most():
-    right = tuple(SHARES)
-    assert natural.agreement(right, SHARES) == pytest.approx(1)
-    assert natural.agreement(right[::-1], SHARES) == pytest.approx(-1)
+    shares = {Head(4, n): share for n, share in enumerate((0.5, 0.3, 0.1, 0.05, 0.03, 0.02))}
+    right = tuple(shares)
     first, last = [right[1], right[0], *right[2:]], [*right[:4], right[5], right[4]]
-    assert natural.agreement(first, SHARES) < natural.agreement(last, SHARES) < 1
+    agreements = [natural.agreement(order, shares) for order in (right[::-1], first, last, right)]
+    assert agreements == sorted(agreements)
+    assert (agreements[0], agreements[-1]) == pytest.approx((-1, 1))
 
 
 def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tmp_path):

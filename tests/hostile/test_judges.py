@@ -27,7 +27,6 @@ def ask(server, folder, **settings):
 ACTS = {
     "a reply without end": ([Act("drip")] * 3, "timeout"),
     "no reply": ([Act("hang")] * 3, "timeout"),
-    "429 with a wait of NaN": ([Act("status", status=429, headers={"Retry-After": "nan"})] * 3, "rate limit"),
     "a huge error": ([Act("status", status=400, message="x" * 10**6)], "rejected"),
     "a reply of two megabytes": ([Act("reply", text="x" * 2**21)] * 3, "connection"),
     "a reply that unfolds": ([Act("unfold")] * 3, "connection"),
@@ -53,15 +52,7 @@ def test_a_redirect_takes_the_key_to_no_other_host(server, tmp_path, status):
         assert not other.asked
 
 
-LIES = {
-    "negative": lambda count: -count,
-    "huge": lambda count: 10**30,
-    "text": lambda count: "many",
-    "none": lambda count: None,
-}
-
-
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@pytest.mark.parametrize("lie", [-100, 10**30, "many", None])
 def test_odd_usage_opens_no_budget_and_discards_no_answer(server, tmp_path, lie, monkeypatch):
     """A budget counts the tokens of replies; an implausible count is paid as the most it could be."""
 
@@ -71,7 +62,7 @@ def test_odd_usage_opens_no_budget_and_discards_no_answer(server, tmp_path, lie,
         if not isinstance(body, dict):
             return body
         counts = {key for key, value in body.items() if "token" in key.lower() and isinstance(value, int)}
-        return {key: lie(value) if key in counts else lying(value) for key, value in body.items()}
+        return {key: lie if key in counts else lying(value) for key, value in body.items()}
 
     honest = server.reply
     monkeypatch.setattr(server, "reply", lambda *args: lying(honest(*args)))

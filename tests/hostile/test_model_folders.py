@@ -102,8 +102,6 @@ OPEN_CLIPS = {
     "10^9 layers": (vision(layers=BILLION), "layers is 1000000000; 128 is the most"),
     "few tokens": (text(vocab_size=100), "less than the tokenizer's 49408"),
     "many patches": (vision(image_size=1024, patch_size=1), "patches of 1 cut 1024 into more than 64"),
-    "no json": (holds(CONFIG, b"{"), "JSONDecodeError"),
-    "many tokens": (text(vocab_size=BILLION), "vocab_size is 1000000000"),
     "large sizes": (vision(layers=128, width=8192, head_width=64), "of memory, and this machine has"),
     "NaN": (vision(mlp_ratio=float("nan")), "mlp_ratio is nan"),
     "norm keywords": (vision(norm_kwargs={"device": "meta"}), "norm_kwargs has an unknown entry 'device'"),
