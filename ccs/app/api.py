@@ -25,7 +25,7 @@ from ccs.app.guard import client_of
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world
-from ccs.app.services.model_cache import describe_kind
+from ccs.app.services.model_cache import describe_kind, hash_of
 from ccs.app.services.uploads import read_images
 from ccs.app.session import App
 from ccs.app.state import describe_problem, parse_ablation, require_choice
@@ -129,7 +129,7 @@ class Api:
             the head's variance along it, and whether the head encodes it by this measure.
         """
         loaded, images = self._model(model), self.app.galleries.find(world(model).pictures, keep_quiet)
-        key = ("find", loaded.weights_hash, text)
+        key = ("find", hash_of(loaded), text)
         table = self.app.cache.get(key, lambda: ccs.find_heads(loaded, text, images).rows)
         return _rows(table[["head", "rank", "share", "encodes"]])
 

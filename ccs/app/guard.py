@@ -47,7 +47,7 @@ class Guard:
         posts, names = "|".join(map(re.escape, forms)), "|".join(functions)
         self._rules = {  # methods and paths -> bytes of the body
             r"(GET|HEAD) (/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip)": 0,
-            r"GET /(work|program)": 0,
+            r"GET /(work|program|figure\.csv)": 0,
             r"POST /(images/add|bias/gallery)": IMAGES,
             f"POST /({posts})": FORM,
             rf"GET (/config|{API}/(info|queue/data|heartbeat/[\w-]{{1,64}}|startup-events))/?": 0,

@@ -19,6 +19,7 @@ from ccs.app.services.examples import example_names, example_pages, parse_exampl
 from ccs.app.services.model_cache import (
     PHOTO,
     describe_kind,
+    hash_of,
     live_models,
     photographic,
     saw_drawings_only,
@@ -26,7 +27,7 @@ from ccs.app.services.model_cache import (
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
-from ccs.app.views.base import Empty, Figure
+from ccs.app.views.base import Empty, Figure, figures_in
 from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery, embed_query, head_states
 from ccs.errors import InputError
@@ -94,6 +95,21 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     return {"top": _top(screen), "strip": _strip(screen), "left": _column(screen), "main": main}
 
 
+def csv(screen: Screen, name: str, tell: Tell = keep_quiet) -> Regions:
+    """Return a figure of a screen as CSV, nothing if the screen doesn't have it.
+
+    Args:
+        screen: The screen.
+        name: The figure's name on the page.
+        tell: Publishes the progress.
+    """
+    screen.tell = tell
+    with suppress(InputError):
+        figures = figures_in({"grid": _table(screen), **VIEWS[screen.state.tab].values(screen)})
+        return {figure.shown_name: figure.csv() for figure in figures if figure.shown_name == name}
+    return {}
+
+
 def status(jobs: list[Job]) -> str:
     """Return the region that tells of work in progress."""
     return render("status.html", jobs=jobs)
@@ -154,7 +170,7 @@ def _standing(screen: Screen) -> list[str]:
     if records.results is None:
         missing = "texts. The grid shows the paper's levels." if records.published else "texts or scores."
         return [f"There are no tables for {name}, so its heads have no {missing}", *notices]
-    if screen.has_model and screen.model.weights_hash != records.weights:
+    if screen.has_model and hash_of(screen.model) != records.weights:
         notices.append(
             f"The tables of {name} were computed from other weights than those loaded here; texts and "
             "scores may not match. Recompute them with: clip-ccs compute"

@@ -22,7 +22,7 @@ from ccs.app import api, page
 from ccs.app.controls import new_key
 from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
-from ccs.app.jobs import Job, Jobs, Work
+from ccs.app.jobs import SILENT, Job, Jobs, Work
 from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import ROUTES, Route
 from ccs.app.session import App, Screen, Session, Sessions
@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 
 TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
+KEEP_ALIVE = 75  # seconds that an unused connection stays open, longer than clients and proxies reuse one
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
+NO_FIGURE = "This figure can't be computed now."
 MAX_FIELDS, KEY = 100, 64  # fields of a form, and characters of a page's key
 
 
@@ -54,6 +56,7 @@ class Pages:
         server.add_route("/work", self.watch)
         server.add_route("/cancel", self.watch, ["POST"])
         server.get("/program")(self.program)
+        server.get("/figure.csv")(self.save_figure)
         server.get("/tables/{name}")(self.tables)
         server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
         for path, route in ROUTES.items():
@@ -148,13 +151,30 @@ class Pages:
 
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""
-        query = dict(request.query_params)
-        session = self.sessions.find(query.pop("page", "")) or Session()
-        screen = open_screen(self.app, session, query)
+        screen = self._screen(request)
         try:
             return PlainTextResponse(VIEWS[screen.state.tab].program(screen))
         except InputError as error:
             return PlainTextResponse(str(error), 422)
+
+    async def save_figure(self, request: Request) -> Response:
+        """Answer with a figure of a screen as CSV. Its values wait their turn unless they are kept."""
+        screen = await run_in_threadpool(self._screen, request)
+        name = request.query_params.get("figure", "")
+        job = Job("csv", client_of(request.scope), partial(page.csv, screen, name), _visitor_context(request))
+        try:
+            self.jobs.start(job)
+        except InputError as error:
+            return PlainTextResponse(str(error), 503)
+        await job.finished(SILENT)
+        job.stopped = True
+        table = job.regions.get(name)
+        return Response(table, media_type="text/csv") if table else PlainTextResponse(NO_FIGURE, 404)
+
+    def _screen(self, request: Request) -> Screen:
+        """Return the screen that an address names, of the visitor whose page it also names."""
+        query = dict(request.query_params)
+        return open_screen(self.app, self.sessions.find(query.pop("page", "")) or Session(), query)
 
     def tables(self, name: str) -> Response:
         """Answer with tables that were computed here, zipped."""
@@ -207,6 +227,9 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     )
     blocks = server.get_blocks()
     blocks._queue.max_size = api.WAITING
-    blocks.server.config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
+    blocks._queue.ANALYTICS_MAX_EVENTS = api.WAITING  # Gradio makes a table of them after each call
+    config = blocks.server.config
+    config.timeout_keep_alive = KEEP_ALIVE  # by default 5 s, httpx's: a request then can meet the end of one
+    config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
     api.answer_in_json(blocks)
     return str(url)

@@ -15,7 +15,7 @@ from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.images import Images, has_edits
-from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, live_models, shown_name
+from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, hash_of, live_models, shown_name
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State
@@ -319,6 +319,6 @@ class Screen:
     @property
     def settings(self) -> dict[str, str]:
         """The settings that a figure's numbers hang on; one that uses a gallery or a template adds them."""
-        weights = self.model.weights_hash if self.has_model else self.records.weights
+        weights = hash_of(self.model) if self.has_model else self.records.weights
         settings = {"model": self.state.model, "weights": weights[:16], "gallery": "", "template": ""}
         return {**settings, "ablated heads": str(self.state.ablate)}

@@ -5,7 +5,6 @@ import platform
 import subprocess
 import sys
 import tracemalloc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +26,8 @@ def test_at_most_two_models_are_kept(monkeypatch):
 
     def load(name, **_):
         loaded.append(name)
-        return SimpleNamespace(name=name, heads=HeadSet(), text_heads=HeadSet(), weights_hash="")
+        fields = {"name": name, "heads": HeadSet(), "text_heads": HeadSet(), "weights_hash": ""}
+        return type("Loaded", (), fields)()
 
     monkeypatch.setattr(ccs, "load", load)
     cache = ModelCache({name: name for name in "abc"})

@@ -63,7 +63,7 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     do(screen, "heads/ablate", ablate=edit)
     html, _ = finished(screen)
     assert "1 head off, 1 edited" in html["strip"]
-    assert {row["head"]: row["state"] for row in rows("heads", html["left"])}["L7.H2"] == "edited"
+    assert {row["head"]: row["state"] for row in rows("heads", screen)}["L7.H2"] == "edited"
     people, heads = small_gallery(), Intervention.parse(edit)
     fitted, _ = fit_edits(model, heads, people.images, people.groups)
     shown, example = classify.measure_answers(screen).rows, classify.shown_example(screen)
@@ -108,7 +108,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
     sets = Sets(people=people, controls=app.galleries.find("world/subjects"), held_out=True)
     methods = {name: METHODS[name] for name in fairer.METHOD_TITLES}
     library = mitigate_subject(Subject(model, sets), "gender", methods)
-    for row, expected in zip(rows("fairer", html["main"]), library.rows.to_dict("records"), strict=True):
+    for row, expected in zip(rows("fairer", screen), library.rows.to_dict("records"), strict=True):
         for column in ("before", "after", "low", "difference_high"):
             assert float(row[column] or "nan") == pytest.approx(expected[column], abs=1e-6, nan_ok=True)
     for name, heads in figure.values["heads"].items():

@@ -3,7 +3,9 @@
 import csv
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from importlib.resources import files
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -157,7 +159,9 @@ def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
     assert "your own (12)" in page.inner_text("form.ask")
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "gallery=own%3A&" in page.url  # a link holds no name and no picture of it
-    assert {row["gallery"] for row in rows("groups", page.content())} == {"own"}
+    figure = "fetch(`figure.csv${location.search}&figure=groups&page=${document.body.dataset.page}`)"
+    groups = csv.DictReader(page.evaluate(f"{figure}.then((answer) => answer.text())").splitlines())
+    assert {row["gallery"] for row in groups} == {"own"}
     page.click("text=Copy link")
     page.wait_for_selector("text=without your own files")
     again = visit(page.url.partition("?")[2] + "&row=0", new=True)
@@ -205,10 +209,10 @@ def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
     assert page.locator(".panel.heads").bounding_box()["y"] < page.locator(".card-title").bounding_box()["y"]
 
 
-def test_a_figure_is_saved_as_csv_and_png(visit):
+def test_a_figure_is_saved_as_csv_and_png(visit, served_app):
     page = visit(f"tab=about&{SCREEN}")
     figure = page.locator("#region-main .fig").first
-    assert page.locator("#region-main .fig").count() == page.locator("#region-main [data-save]").count()
+    assert 2 * page.locator("#region-main .fig").count() == page.locator("#region-main [data-save]").count()
     figure.scroll_into_view_if_needed()
     files = []
     for kind in ("csv", "png"):
@@ -216,7 +220,7 @@ def test_a_figure_is_saved_as_csv_and_png(visit):
             figure.locator(f".tools >> text={kind.upper()}").click()
         files.append(download.value.path())
     with open(files[0], encoding="utf-8", newline="") as file:
-        assert list(csv.DictReader(file)) == rows("manifest", page.content())
+        assert list(csv.DictReader(file)) == rows("manifest", opened(served_app[0], {"tab": "about"}))
     image = Image.open(files[1])
     assert abs(image.width - 2 * figure.bounding_box()["width"]) <= 2
     shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
@@ -257,9 +261,20 @@ def test_visitors_at_once_get_their_own_answers(served_app):
         heads = str(HeadSet(order[number : number + 2]))
         link = {"tab": "classify", "ablate": heads, "example": f"occupations:{number}"}
         with Visitor(url) as client:
-            return link, [float(row["after"]) for row in rows("classify", client.open(**link)["main"])]
+            client.open(**link)
+            return link, [float(row["after"]) for row in client.figure("classify")]
 
     with ThreadPoolExecutor(5) as pool:
         for link, answer in pool.map(visitor, range(5)):
             right = classify.measure_answers(opened(app, link)).rows["after"]
             assert answer == pytest.approx(right.tolist(), abs=2e-6)
+
+
+def test_a_connection_outlives_those_of_clients(served_app):
+    """httpx reuses one for 5 s: if the server closed it then, a request could meet its end."""
+    connection = HTTPConnection(urlsplit(served_app[1]).netloc)
+    for pause in (0.0, 5.5):
+        time.sleep(pause)
+        connection.request("GET", "/assets/app.js")
+        assert connection.getresponse().read()
+    connection.close()

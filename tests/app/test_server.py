@@ -14,6 +14,8 @@ from ccs.app.jobs import Job, Jobs
 from ccs.app.server import make_server
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
+from tests.support.app_page import opened
+from tests.support.app_page import rows as figure_rows
 from tests.support.browser_page import MARKS
 from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
@@ -156,3 +158,12 @@ def test_an_address_that_has_too_much_waits_and_no_other():
             assert job.done
 
     asyncio.run(visit())
+
+
+def test_a_figure_is_saved_on_request(client, app):
+    page = visit(client, "tab=classify&ablate=L7.H2").whole()
+    shown = figure_rows("classify", opened(app, {"tab": "classify", "ablate": "L7.H2"}))
+    assert page.figure("classify") == shown
+    assert len(page.figure("heads")) == 24
+    answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
+    assert (answer.status_code, answer.text) == (404, server.NO_FIGURE)

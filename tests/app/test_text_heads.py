@@ -16,8 +16,7 @@ BOTH = "L7.H2 T2.H0 T3.H1"
 def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     screen = opened(app, {"tab": "classify", "ablate": "L7.H2"})
     do(screen, "heads/encoder", encoder="T")
-    grid = regions(screen)["left"]
-    assert [row["head"] for row in rows("heads", grid)] == [str(head) for head in model.text_heads]
+    assert [row["head"] for row in rows("heads", screen)] == [str(head) for head in model.text_heads]
     for head in ("T3.H1", "T2.H0"):
         do(screen, "heads/toggle", head=head)
     assert screen.state.ablate == HeadSet.parse(BOTH)
@@ -45,7 +44,7 @@ def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
         screen = opened(app, {"tab": "heads", "head": head})
         grid = regions(screen)["left"]
-        assert [row["head"] for row in rows("heads", grid)] == [str(grid_head) for grid_head in heads]
+        assert [row["head"] for row in rows("heads", screen)] == [str(grid_head) for grid_head in heads]
         assert 'aria-selected="true"' in grid
     do(screen, "heads/inspect", head="T2.H0")
     assert screen.state.encoder == "T"

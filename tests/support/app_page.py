@@ -3,18 +3,16 @@
 import contextlib
 import csv
 import io
-import re
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from urllib.parse import unquote
 
 import pytest
 
 import ccs
 from ccs import results
+from ccs.app import page
 from ccs.app.links import open_screen
-from ccs.app.page import work
 from ccs.app.routes import ROUTES
 from ccs.app.services import galleries
 from ccs.app.session import App, Session
@@ -107,7 +105,7 @@ def do(screen, path, **fields):
 def finished(screen):
     """All that a screen shows after its work, and what was said meanwhile."""
     doings = []
-    regions = work(screen, lambda share, doing, regions={}: doings.append(doing))
+    regions = page.work(screen, lambda share, doing, regions={}: doings.append(doing))
     return regions, doings
 
 
@@ -144,8 +142,6 @@ def printed(code, **known):
     return out.getvalue().splitlines()
 
 
-def rows(figure, region):
-    """The rows of a figure in a region's HTML, as its button saves them."""
-    match = re.search(rf'data-name="{figure}".*?href="data:text/csv[^,]*,([^"]*)"', region, re.S)
-    assert match, f"no figure {figure}"
-    return list(csv.DictReader(unquote(match[1]).splitlines()))
+def rows(figure, screen):
+    """The rows of a screen's figure, as its button saves them."""
+    return list(csv.DictReader(page.csv(screen, figure)[figure].splitlines()))

@@ -1,8 +1,9 @@
 """A visitor without a browser: what the page's script does, with forms and the regions of their answers."""
 
+import csv
 import re
 from contextlib import AbstractContextManager
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import httpx
 
@@ -36,6 +37,14 @@ class Visitor(AbstractContextManager["Visitor"]):
         """The screen of an address by region, once all is there."""
         self.visit(urlencode(query)).whole()
         return {name: html for name, (_, html) in self.regions.items()}
+
+    def figure(self, name):
+        """The rows of a figure, as its button saves them."""
+        answer = self.client.get(
+            "/figure.csv", params={"figure": name, "page": self.key, **dict(parse_qsl(self.at))}
+        )
+        assert answer.status_code == 200, answer.text
+        return list(csv.DictReader(answer.text.splitlines()))
 
     def send(self, path, files=None, **fields):
         """The answer to a form."""

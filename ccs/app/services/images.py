@@ -15,6 +15,7 @@ from ccs.app.html import describe_ablation
 from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.cache import Cache
 from ccs.app.services.examples import as_model_input
+from ccs.app.services.model_cache import hash_of
 from ccs.app.services.uploads import InputImage
 from ccs.app.state import NO_HEADS
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes
@@ -70,7 +71,7 @@ class Images:
     groups: Mapping[str, Any] = field(default_factory=dict)
 
     def _keep(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
-        return self.cache.get((kind, model.weights_hash, self.key, *settings), make, self.tell)
+        return self.cache.get((kind, hash_of(model), self.key, *settings), make, self.tell)
 
     def _parts(self, model: Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""

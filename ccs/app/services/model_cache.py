@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from cachetools import LRUCache, TTLCache
 
@@ -34,6 +35,7 @@ KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that a visitor waits for a model before an error says that it is still loading
 WAITING = 4  # models that may wait at once; they are loaded one after the other
+_HASHES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
 @cache
@@ -149,7 +151,7 @@ class ModelCache:
                 while len(self._models) >= KEPT:  # before memory is taken for another
                     self._models.popitem()
             model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
-            _ = model.weights_hash  # half a second for whoever asks first
+            hash_of(model)  # half a second for whoever asks first
             self.keep(name, model)
             return model
         except Exception as error:
@@ -161,6 +163,13 @@ class ModelCache:
         finally:
             with self._lock:
                 del self._loads[name]
+
+
+def hash_of(model: Model) -> str:
+    """Return the hash of a model's weights, read once: nothing changes the weights of the app's models."""
+    if model not in _HASHES:
+        _HASHES[model] = model.weights_hash
+    return _HASHES[model]
 
 
 def shown_name(place: str) -> str:

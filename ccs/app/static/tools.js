@@ -31,14 +31,13 @@ async function savePicture(figure, download) {
 }
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("button[type=button]"), { copy, words, save } = button?.dataset ?? {};
-  if (save) savePicture(button.closest("[data-name]"), save);
+  const screen = `${location.search.slice(1)}&page=${document.body.dataset.page}`, figure = button?.closest("[data-name]");
+  if (save?.endsWith(".csv")) make("a", { href: `figure.csv?figure=${figure.dataset.name}&${screen}`, download: save }).click();
+  else if (save) savePicture(figure, save);
   if (!copy) return;
-  let text = copy === "link" ? location.href : copy;
-  if (copy === "program") {
-    const answer = await fetch(`program?${location.search.slice(1)}&page=${document.body.dataset.page}`);
-    text = await answer.text();
-    if (!answer.ok) return say(text);
-  }
+  const answer = copy === "program" && (await fetch(`program?${screen}`));
+  const text = answer ? await answer.text() : copy === "link" ? location.href : copy;
+  if (answer && !answer.ok) return say(text);
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else prompt("Copy this:", text); // without https there is no clipboard
   say(words);

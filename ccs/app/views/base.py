@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -44,7 +44,12 @@ class Figure:
     @property
     def file(self) -> str:
         """The name of its files, without the ending."""
-        return "-".join(filter(None, (str(self.settings["model"]).replace("/", "-"), self.name, self.head)))
+        return "-".join((str(self.settings["model"]).replace("/", "-"), self.shown_name))
+
+    @property
+    def shown_name(self) -> str:
+        """Its name on the page."""
+        return "-".join(filter(None, (self.name, self.head)))
 
     @property
     def source(self) -> str:
@@ -67,6 +72,15 @@ class Empty:
 
     def __html__(self) -> str:
         return render("empty.html", **vars(self))
+
+
+def figures_in(value: object) -> Iterator[Figure]:
+    """Yield the figures among the values of a view's template."""
+    if isinstance(value, Figure):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from figures_in(part)
 
 
 def if_ready(make: Callable[[], Made]) -> Made | Empty:

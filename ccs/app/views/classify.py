@@ -14,6 +14,7 @@ from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import Example, example_names
 from ccs.app.services.images import has_edits
+from ccs.app.services.model_cache import hash_of
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views.base import Figure, View, if_ready
@@ -43,7 +44,7 @@ def class_matrix(screen: Screen, example: Example, ablate: HeadSet = NO_HEADS) -
         InputError: If the model isn't available or is still being loaded.
     """
     model, prompts, heads = screen.model, (example.classes, example.templates), ablate.of_encoder(TEXT)
-    key = ("classes", model.weights_hash, *prompts, heads)
+    key = ("classes", hash_of(model), *prompts, heads)
     return screen.app.cache.get(key, lambda: class_weights(model, *prompts, heads))
 
 
@@ -111,7 +112,7 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
         return max(stories, key=lambda story: story[0])[1:]
 
     images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
-    return app.cache.get(("story", model.weights_hash, images, state.analysis), search)
+    return app.cache.get(("story", hash_of(model), images, state.analysis), search)
 
 
 @post("classify")

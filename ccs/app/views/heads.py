@@ -14,6 +14,7 @@ from ccs.app.routes import post_fields
 from ccs.app.services import examples
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
+from ccs.app.services.model_cache import hash_of
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import classify
@@ -37,7 +38,7 @@ def find_table(screen: Screen) -> pd.DataFrame:
         screen.tell(0.5, f"Ranking heads by “{text}”")
         return ccs.find_heads(model, text, app.galleries.find(world(model.name).pictures, screen.tell)).rows
 
-    return app.cache.get(("find", model.weights_hash, text), search)
+    return app.cache.get(("find", hash_of(model), text), search)
 
 
 def show_heads(screen: Screen) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _text_of(record: HeadRecord, number: int) -> str:
 def _embed(screen: Screen, *texts: str) -> np.ndarray:
     """Return the texts' unit embeddings [texts, d], kept for the next images."""
     model = screen.model
-    return screen.app.cache.get(("texts", model.weights_hash, texts), lambda: model.embed_texts(texts))
+    return screen.app.cache.get(("texts", hash_of(model), texts), lambda: model.embed_texts(texts))
 
 
 def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Empty:

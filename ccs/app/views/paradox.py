@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -27,13 +28,10 @@ from ccs.results import queries
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 CHANGES = ["difference", "difference_low", "difference_high"]
 FEWEST_SETS = 5  # random sets for a comparison
-
-
-class Contrast(NamedTuple):
-    """The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
-
-    high: float
-    ranked: Ranked
+PUBLISHED = (("table5", ("cifar10", "cifar100", "food101"), 100), ("table8", ("gender",), None))
+"""Of accuracy and MaxSkew: the paper's table, its datasets, and its unit; None for a sum over occupations."""
+Contrast = tuple[float, Ranked]
+"""The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,9 @@ def read_axes(app: App, model: str, quality: str = "", attribute: str = "") -> A
     pairs = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
     pairs = [tables for tables in pairs if all(map(len, tables))]
     if not pairs:
-        raise InputError("There are no tables of accuracy and bias yet.")
+        raise InputError(
+            "This view needs tables of accuracy and bias of at least one model; clip-ccs compute makes them."
+        )
     accuracy, skew = (pd.concat(tables, ignore_index=True) for tables in zip(*pairs, strict=True))
     qualities, attributes = list(accuracy["dataset"].unique()), list(skew["attribute"].unique())
     quality = quality if quality in qualities else ""
@@ -88,14 +88,11 @@ def read_axes(app: App, model: str, quality: str = "", attribute: str = "") -> A
     up = skew[skew["attribute"] == attribute]
     gallery = str(up["dataset"].iloc[0])
     up = up[up["dataset"] == gallery]
+    points = queries.few_sets(
+        across[KEYS + CHANGES].merge(up[KEYS + CHANGES], on=KEYS, suffixes=(" accuracy", " MaxSkew"))
+    ).rename(columns=lambda name: re.sub(r"difference(\w*) (\w+)", r"\2\1", name))
+    points = points[~points["ablation"].str.contains("@") & (points["n_heads"] > 0)]
     contrasts = {name: (contrast(across, name), contrast(up, name)) for name in up["model"].unique()}
-    sides = [
-        side[KEYS + CHANGES].rename(columns={name: name.replace("difference", axis) for name in CHANGES})
-        for axis, side in (("accuracy", across), ("MaxSkew", up))
-    ]
-    points = queries.few_sets(sides[0].merge(sides[1], on=KEYS))
-    main = points["ablation"].map(lambda name: AblationName.parse(name).k is None)
-    points = points[main & (points["n_heads"] > 0)]
     return Axes(quality, qualities, averaged, gallery, attribute, attributes, points, contrasts)
 
 
@@ -107,9 +104,8 @@ def mean_of_sets(rows: pd.DataFrame, datasets: Sequence[str]) -> pd.DataFrame:
         datasets: The datasets.
     """
     groups = rows[rows["dataset"].isin(datasets)].groupby(KEYS, dropna=False)["difference"]
-    table = groups.agg(["mean", "count"]).reset_index()
-    table = table[table["count"] == len(datasets)].rename(columns={"mean": "difference"})
-    return table.assign(difference_low=math.nan, difference_high=math.nan)
+    table = groups.agg(difference="mean", count="count").reset_index()
+    return table[table["count"] == len(datasets)].assign(difference_low=math.nan, difference_high=math.nan)
 
 
 def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
@@ -128,21 +124,17 @@ def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
     if not len(high) or len(random) < FEWEST_SETS:
         return None
     change = high["difference"].to_numpy()[:1]
-    return Contrast(float(change[0]), against_random(change, random[["difference"]].to_numpy())[0])
+    return float(change[0]), against_random(change, random[["difference"]].to_numpy())[0]
 
 
 def published_changes() -> list[list[float]]:
     """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, datasets, unit in (
-        ("table5", ("cifar10", "cifar100", "food101"), 100),
-        ("table8", ("gender",), len(paper.occupations())),
-    ):
+    for key, datasets, unit in PUBLISHED:
         table = paper.tables()[key]
-        cells = pd.DataFrame(table.rows, index=table.columns).astype(float)
-        before = cells.loc[[f"{name}/original" for name in datasets]].to_numpy()
-        after = (cells.loc[[f"{name}/{kind}" for name in datasets]] for kind in ("high", "low"))
-        changes.append([float(np.nanmean(values - before)) / unit for values in after])
+        cells = pd.DataFrame.from_dict(table.rows, "index", columns=table.columns, dtype=float)
+        both = [[cells[f"{n}/{kind}"] - cells[f"{n}/original"] for n in datasets] for kind in ("high", "low")]
+        changes.append([float(np.nanmean(kind)) / (unit or len(paper.occupations())) for kind in both])
     return changes
 
 
@@ -158,34 +150,30 @@ def _axes(screen: Screen) -> Axes:
 
 
 def show_paradox(screen: Screen) -> dict[str, Any]:
-    """Return the answer, and all measured ablation sets in one plot."""
-    state = screen.state
-    try:
-        axes = _axes(screen)
-    except InputError:
-        return {"axes": None}
-    marks = shown_marks(axes, state)
+    """Return the answer, and all measured ablation sets in one plot. InputError as `read_axes` raises it."""
+    axes = _axes(screen)
+    marks = place_marks(axes, screen.state)
     models = list(marks["model"].unique())
+    names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
+    rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
     values = {
         "axes": axes,
         "models": models,
         "marks": list(marks.itertuples()),
-        "x": scale(100 * marks.filter(like="accuracy"), 6),
-        "y": scale(-marks.filter(like="MaxSkew"), 7),
+        "x": Scale.over(100 * marks.filter(like="accuracy"), 6),
+        "y": Scale.over(-marks.filter(like="MaxSkew"), 7),
     }
-    names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
-    rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
     return {
         **values,
         "drawings": all(map(saw_drawings_only, models)),
         "contrasts": {name: axes.contrasts[name] for name in models if any(axes.contrasts[name])},
         "published": published_changes(),
-        "claim": claims.held_out(screen.records, state.ablate, axes.attribute),
+        "claim": claims.held_out(screen.records, screen.state.ablate, axes.attribute),
         "figure": Figure("paradox", rows, {**screen.settings, **names}, values=values),
     }
 
 
-def shown_marks(axes: Axes, state: State) -> pd.DataFrame:
+def place_marks(axes: Axes, state: State) -> pd.DataFrame:
     """Return the sets that are shown, the one that is ablated last, after the single heads and random sets.
 
     Those of models with planted heads are shown only for the chosen model. The columns that are added: `kind`
@@ -198,22 +186,22 @@ def shown_marks(axes: Axes, state: State) -> pd.DataFrame:
         state: The state, with the model and the ablated heads.
     """
     visible = [name == state.model or not planted_truth(name) for name in axes.points["model"]]
-    points, added = axes.points[visible], list[tuple[str, str, bool, str]]()
-    row: Any
-    for row in points.itertuples():
-        name, heads = AblationName.parse(row.ablation), parse_ablation(row.heads)
-        chosen = row.model == state.model
-        link = replace(state, model=row.model, head=state.head if chosen else None, ablate=heads).query()
-        title = name.words(None if pd.isna(row.seed) else int(row.seed))
+    marks, added = axes.points[visible], []
+    for model, ablation, seed, text in marks[["model", "ablation", "seed", "heads"]].itertuples(index=False):
+        name, heads, chosen = AblationName.parse(ablation), parse_ablation(text), model == state.model
+        link = replace(state, model=model, head=state.head if chosen else None, ablate=heads).query()
         ablated = chosen and bool(heads) and heads == state.ablate
-        added.append((name.kind, title, ablated, link if heads else ""))
-    columns = pd.DataFrame(added, columns=["kind", "title", "ablated", "link"], index=points.index)
-    depth = 10 * columns["ablated"] - 2 * (columns["kind"] == "single") - (columns["kind"] == "random")
-    points = points.join(columns).loc[depth.sort_values(kind="stable").index]
-    spans = [(axis, np.ptp([0.0, *points[axis]]) / 60 or 1.0) for axis in ("accuracy", "MaxSkew")]
-    place = points.groupby([(points[axis] / span).round() for axis, span in spans]).cumcount()
+        title = name.words(None if pd.isna(seed) else int(seed))
+        depth = 3 if ablated else {"single": 0, "random": 1}.get(name.kind, 2)
+        added.append((name.kind, title, ablated, link if heads else "", depth))
+    columns = pd.DataFrame(added, marks.index, ["kind", "title", "ablated", "link", "depth"])
+    marks = marks.join(columns).sort_values("depth", kind="stable")
+    cells = [
+        (marks[name] / (np.ptp([0, *marks[name]]) / 60 or 1)).round() for name in ("accuracy", "MaxSkew")
+    ]
+    place = marks.groupby(cells).cumcount()
     ring = 7 * np.sqrt(place)
-    return points.assign(dx=(ring * np.cos(2.4 * place)).round(), dy=(ring * np.sin(2.4 * place)).round())
+    return marks.assign(dx=(ring * np.cos(2.4 * place)).round(), dy=(ring * np.sin(2.4 * place)).round())
 
 
 class Scale(NamedTuple):
@@ -223,31 +211,30 @@ class Scale(NamedTuple):
     high: float
     ticks: list[float]
 
+    @classmethod
+    def over(cls, changes: pd.DataFrame, n: int) -> Scale:
+        """Return an axis with a margin; 0 is always on it.
+
+        Args:
+            changes: Values and ends of intervals, NaN for none.
+            n: The largest number of steps between ticks.
+        """
+        known = np.nan_to_num([0.0, *changes.to_numpy(float).ravel()])
+        margin = np.ptp(known) * 0.05 or 0.02
+        low, high = known.min() - margin, known.max() + margin
+        steps = (factor * 10.0**power for power in range(-6, 6) for factor in (1, 2, 5))
+        step = next(step for step in steps if high - low <= n * step)
+        return cls(low, high, [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)])
+
     def at(self, value: float) -> str:
         """Return the place of a value, in percent of the chart."""
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
 
-def scale(changes: pd.DataFrame, n: int) -> Scale:
-    """Return an axis with a margin; 0 is always on it.
-
-    Args:
-        changes: Values and ends of intervals, NaN for none.
-        n: The largest number of steps between ticks.
-    """
-    known = np.nan_to_num([0.0, *changes.to_numpy(float).ravel()])
-    margin = np.ptp(known) * 0.05 or 0.02
-    low, high = known.min() - margin, known.max() + margin
-    steps = (factor * 10.0**power for power in range(-6, 6) for factor in (1, 2, 5))
-    step = next(step for step in steps if high - low <= n * step)
-    return Scale(low, high, [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)])
-
-
 def paradox_program(screen: Screen) -> str:
     """Return a program that prints the changes of all ablation sets."""
-    axes = _axes(screen)
-    main = Screen(screen.app, screen.session, replace(screen.state, analysis=""))
-    return run_lines(main) + program("paradox", axes=axes)
+    own_tables = replace(screen, state=replace(screen.state, analysis=""))
+    return run_lines(own_tables) + program("paradox", axes=_axes(screen))
 
 
 VIEW = View(

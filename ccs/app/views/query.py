@@ -14,6 +14,7 @@ from ccs.analysis.bias import BiasTable, measure_people
 from ccs.analysis.galleries import embed_occupations, fewest_ranked, rank_gallery, set_question
 from ccs.app.html import program
 from ccs.app.routes import Files, Long, Name, post, post_fields
+from ccs.app.services.model_cache import hash_of
 from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen
 from ccs.app.state import NO_HEADS, OWN, State, require_choice
@@ -160,7 +161,7 @@ class Embedded(NamedTuple):
         pairs = [values if ablate else values[:1] for values in self[1:]]
         settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
         return screen.app.cache.get(
-            ("bias", model.weights_hash, query.key, ablate),
+            ("bias", hash_of(model), query.key, ablate),
             lambda: measure_people(model, query.gallery, query.attribute, *pairs, **settings),
         )
 
@@ -176,7 +177,7 @@ def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
     images = screen.app.galleries.images(people.name, screen.tell)
 
     def texts(heads: HeadSet) -> np.ndarray:
-        key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)
+        key = ("occupations", hash_of(model), query.occupations, people.templates, heads)
         return screen.app.cache.get(key, lambda: embed_occupations(model, people, heads))
 
     embedded = images.embed(model, NO_HEADS), images.embed(model, ablate)
