@@ -153,7 +153,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
                 gone = scores.softmax(-1)[:, :, token][..., None] * v[:, head, token, None]
                 gone = encoder._readout.pool_tokens(gone)
             else:
-                weight, bias = layer.value()
+                weight, bias = layer.heads.separate_projections()[2]
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
                 gone = (layer.attention_weights(tokens)[:, head, token, None] * v)[:, None]
             values[..., part] -= gone

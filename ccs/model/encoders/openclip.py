@@ -13,8 +13,8 @@ from ccs.model.encoders.parts import (
     Affine,
     Attention,
     Block,
+    Layer,
     Module,
-    Pool,
     UnsupportedPart,
     by_head,
     layer_norm,
@@ -113,21 +113,11 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
         q = F.linear(layer_norm(pool.query[:1], pool.ln_q), *projection(0))
         return by_head(q, attn.num_heads)
 
-    return AttentionPool(
-        Pool(
-            module=attn,
-            n_heads=int(attn.num_heads),
-            head_dim=int(attn.head_dim),
-            norm=lambda x: layer_norm(x, pool.ln_k),
-            query=query,
-            key=lambda: projection(1),
-            value=lambda: projection(2),
-            projection=attn.out_proj,
-        ),
-        linear,
-        before=pool.ln_k,
-        after=visual.ln_post,
+    heads = Attention(
+        int(attn.num_heads), int(attn.head_dim), lambda: list(map(projection, range(3))), query=query
     )
+    layer = Layer(module=attn, heads=heads, norm=lambda x: layer_norm(x, pool.ln_k), projection=attn.out_proj)
+    return AttentionPool(layer, linear, before=pool.ln_k, after=visual.ln_post)
 
 
 def _resnet(visual: Module) -> Parts:
@@ -135,7 +125,13 @@ def _resnet(visual: Module) -> Parts:
     pool, size = visual.attnpool, visual.image_size
     n_tokens, width = pool.positional_embedding.shape
     height, wide = size if isinstance(size, tuple | list) else (size, size)
-    heads = int(pool.num_heads)
+    linears = pool.q_proj, pool.k_proj, pool.v_proj
+    heads = Attention(
+        n_heads=int(pool.num_heads),
+        head_dim=width // int(pool.num_heads),
+        projections=lambda: [(linear.weight, linear.bias) for linear in linears],
+        query=lambda x: by_head(F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), pool.num_heads),
+    )
 
     def stem(pixels: Tensor) -> Tensor:
         x: Tensor = visual.stem(pixels)
@@ -149,17 +145,7 @@ def _resnet(visual: Module) -> Parts:
         stem=stem,
         blocks=[],
         readout=AttentionPool(
-            Pool(
-                module=pool,
-                n_heads=heads,
-                head_dim=width // heads,
-                norm=lambda x: x,
-                query=lambda x: by_head(F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), heads),
-                key=lambda: (pool.k_proj.weight, pool.k_proj.bias),
-                value=lambda: (pool.v_proj.weight, pool.v_proj.bias),
-                projection=pool.c_proj,
-            ),
-            Linear(lambda: None),
+            Layer(module=pool, heads=heads, norm=lambda x: x, projection=pool.c_proj), Linear(lambda: None)
         ),
         width=int(width),
         dim=int(pool.c_proj.out_features),

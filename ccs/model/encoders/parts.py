@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ def require_plain(owner: Module, reasons: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Attention:
-    """Self-attention of a layer.
+    """Attention of a layer's heads.
 
     Attributes:
         n_heads: The number of heads, H.
@@ -52,6 +52,7 @@ class Attention:
         inner: A norm on the heads' outputs.
         rotate: Rotary positions, applied to queries and keys [n, H, T, d].
         bias: For T tokens, a tensor [1, H or 1, T, T] that is added to the scores.
+        query: For a pool, each head's query [n or 1, H, d] by the tokens, unscaled; it is the only query.
     """
 
     n_heads: int
@@ -60,6 +61,7 @@ class Attention:
     inner: Module | None = None
     rotate: Map | None = None
     bias: Callable[[int], Tensor] | None = None
+    query: Map | None = None
 
     def unprojected_outputs(self, x: Tensor, first: bool) -> Tensor:
         """Compute the heads' outputs before the output projection.
@@ -81,8 +83,8 @@ class Attention:
             x: As in `unprojected_outputs`.
             first: As in `unprojected_outputs`.
         """
-        if first:
-            return weighted_values(self.attention_weights(x, first), x, self._apart()[2])
+        if first or self.query is not None:
+            return weighted_values(self.attention_weights(x, first), x, self.separate_projections()[2])
         q, k, v = self._qkv(x)
         mask = None if self.bias is None else self.bias(x.shape[1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -99,7 +101,8 @@ class Attention:
             heads: The heads' numbers.
         """
         if weights.shape[-1] == 1:
-            attention, v = self.attention_weights(x, True), self._heads(F.linear(x, *self._apart()[2]))
+            attention = self.attention_weights(x, True)
+            v = self._heads(F.linear(x, *self.separate_projections()[2]))
             yield from ((weights * attention[:, head, None], v[:, head]) for head in heads)
             return
         q, k, v = self._qkv(x)
@@ -116,11 +119,12 @@ class Attention:
             x: Normed tokens [n, T, W].
             first: Use the first token's query only.
         """
-        if not first:
+        if not first and self.query is None:
             mean = x.new_full((1, 1, x.shape[1]), 1 / x.shape[1])
             return torch.cat([reach for reach, _ in self.sources(x, mean, range(self.n_heads))], dim=1)
-        (w_q, b_q), (w_k, b_k), _ = self._apart()
-        q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
+        query, (w_k, b_k), _ = self.separate_projections()
+        q = self.query(x) if self.query else by_head(F.linear(x[:, 0], *query), self.n_heads)
+        q = q * self.head_dim**-0.5
         if self.rotate is None:
             scores = scores_of(q, x, w_k)
         else:  # rotation is applied between query and key projection; the first token is not rotated
@@ -136,7 +140,8 @@ class Attention:
     def _heads(self, x: Tensor) -> Tensor:
         return by_head(x, self.n_heads).transpose(1, 2)
 
-    def _apart(self) -> Sequence[Affine]:
+    def separate_projections(self) -> Sequence[Affine]:
+        """Return the projections to queries, keys, and values."""
         parts = self.projections()
         if len(parts) > 1:
             return parts
@@ -177,16 +182,15 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
     return flat if bias is None else flat + bias
 
 
-@dataclass(frozen=True)
-class Block:
-    """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A layer of heads. By itself it is a pool, the last layer, whose heads gather the tokens by one query.
 
     Attributes:
         module: The attention module.
         heads: Its heads.
         norm: The norm before attention.
         projection: The linear module applied to the heads' outputs, side by side.
-        mlp: Everything that follows, from the stream to what is added to it.
         scale: Returns the factor on the attention's output [W] (LayerScale), or None.
         after: A norm on the projection's output, for blocks that norm there and not before.
     """
@@ -195,8 +199,7 @@ class Block:
     heads: Attention
     norm: Map
     projection: Module
-    mlp: Map
-    scale: Callable[[], Tensor | None]
+    scale: Callable[[], Tensor | None] = lambda: None
     after: Module | None = None
 
     @property
@@ -217,12 +220,12 @@ class Block:
             first: Compute those of the first token only.
 
         Returns:
-            [n, T, H d], or [n, 1, H d] if `first`.
+            [n, T, H d], or [n, 1, H d] if `first` and of a pool.
         """
         return self.heads.unprojected_outputs(self.norm(x), first)
 
-    def attention_weights(self, x: Tensor, first: bool) -> Tensor:
-        """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
+    def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
+        """Compute attention [n, H, T] of the pool's or first token's query, or its mean over all queries.
 
         Args:
             x: The tokens [n, T, W] that enter the layer.
@@ -260,13 +263,16 @@ class Block:
         if inner is not None:
             gain, std, values = inner.weight, spread(z, inner)[1], layer_norm(z, inner)
         if self.after is not None:
-            written = F.linear(changed(values), self.projection.weight, self.projection.bias)
-            deviation = spread(written, self.after)[1]
+            deviation = spread(self.project(changed(values)), self.after)[1]
             std, values = std * deviation, values / deviation
         return gain, std, values - gain * z / std
 
+    def project(self, values: Tensor) -> Tensor:
+        """Apply the output projection to the heads' outputs [n, T, H d]: [n, T, W]."""
+        return F.linear(values, self.projection.weight, self.projection.bias)
+
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        """Compute the rest of the layer.
+        """Compute the rest of the layer; of a pool, its output [n, 1, W].
 
         Args:
             x: The tokens [n, T, W] that enter the layer.
@@ -275,22 +281,14 @@ class Block:
         Returns:
             The tokens after the layer, as many as in `values`.
         """
-        x = x[:, : values.shape[1]] + self.write_to_stream(values)
-        return x + self.mlp(x)
-
-    def write_to_stream(self, values: Tensor) -> Tensor:
-        """Project the heads' outputs [n, T, H d] to what attention adds to the stream [n, T, W]."""
-        out = F.linear(values, self.projection.weight, self.projection.bias)
-        out = out if self.after is None else layer_norm(out, self.after)
-        scale = self.scale()
-        return out if scale is None else out * scale
+        return self.project(values)
 
     def account(self, values: Tensor) -> Tensor:
         """Return coordinates [n, T, H d + e], `values` and e more, in which the heads' output is linear."""
         ones = torch.ones_like(values[..., :1])
         if self.after is None:
             return torch.cat([values, ones], -1)
-        mean, std = spread(F.linear(values, self.projection.weight, self.projection.bias), self.after)
+        mean, std = spread(self.project(values), self.after)
         return torch.cat([values / std, 1 / std, mean / std, ones], -1)
 
     def directions(self) -> tuple[Tensor, Tensor]:
@@ -307,85 +305,28 @@ class Block:
         return rows_by_head(vectors, self.n_heads), extra
 
 
-@dataclass(frozen=True)
-class Pool:
-    """A last layer of heads that gather the tokens. Its methods are those of `Block`.
+@dataclass(frozen=True, kw_only=True)
+class Block(Layer):
+    """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
     Attributes:
-        module: The attention module.
-        n_heads: The number of heads, H.
-        head_dim: Their dimension, d.
-        norm: The norm of the tokens.
-        query: Each head's query, unscaled [n or 1, H, d].
-        key: Returns the key projection.
-        value: Returns the value projection.
-        projection: The linear module applied to the heads' outputs.
+        mlp: Everything that follows, from the stream to what is added to it.
     """
 
-    module: Module
-    n_heads: int
-    head_dim: int
-    norm: Map
-    query: Map
-    key: Callable[[], Affine]
-    value: Callable[[], Affine]
-    projection: Module
-
-    def unprojected_outputs(self, x: Tensor, first: bool = False) -> Tensor:
-        """Compute the heads' outputs [n, 1, H d] before the output projection.
-
-        Args:
-            x: The tokens [n, T, W] that enter the pool.
-            first: Has no effect: a pool has one query.
-        """
-        return weighted_values(self.attention_weights(x), self.norm(x), self.value())
-
-    def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield, for some heads, how far tokens reach each of P sums [n, P, T], and their values [n, T, d].
-
-        Args:
-            x: The tokens [n, T, W] that enter the pool.
-            weights: The weights of the pool's output in the sums [n, P, 1].
-            heads: The heads' numbers.
-        """
-        attention, v = self.attention_weights(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
-        for head in heads:
-            yield weights * attention[:, head, None], v[:, :, head]
-
-    def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
-        """Compute attention [n, H, T] of the pool's query.
-
-        Args:
-            x: The tokens [n, T, W] that enter the pool.
-            first: Has no effect: a pool has one query.
-        """
-        x = self.norm(x)
-        return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
+    mlp: Map
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        """Project the heads' outputs to the pool's output [n, 1, W].
+        """Compute the rest of the layer, as in `Layer`.
 
         Args:
-            x: Has no effect: a pool has no residual stream.
-            values: The heads' outputs [n, 1, H d].
+            x: As in `Layer.finish`.
+            values: As in `Layer.finish`.
         """
-        return F.linear(values, self.projection.weight, self.projection.bias)
-
-    def normed(self, x: Tensor, first: bool, changed: Map) -> None:
-        """Return None: no norm follows the heads' sums.
-
-        Args:
-            x: As in `Block.normed`.
-            first: As in `Block.normed`.
-            changed: As in `Block.normed`.
-        """
-
-    after, scale = None, staticmethod(lambda: None)
-    account: ClassVar[Any] = Block.account
-    directions: ClassVar[Any] = Block.directions
-
-
-Layer = Block | Pool
+        out = self.project(values)
+        out = out if self.after is None else layer_norm(out, self.after)
+        scale = self.scale()
+        x = x[:, : values.shape[1]] + (out if scale is None else out * scale)
+        return x + self.mlp(x)
 
 
 def by_head(x: Tensor, n_heads: int) -> Tensor:

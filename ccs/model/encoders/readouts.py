@@ -31,7 +31,6 @@ from ccs.model.encoders.parts import (
     Layer,
     Map,
     Module,
-    Pool,
     by_head,
     centered,
     layer_norm,
@@ -112,9 +111,7 @@ class OneNorm:
     linear: Linear
     layers: int
     prefix: int | None = None
-    pool = None
-    pool_route = None
-    pool_path = None
+    pool = pool_route = pool_path = None
 
     @property
     def first_only(self) -> bool:
@@ -156,9 +153,7 @@ class NormedMean:
     norm: Module
     linear: Linear
     prefix: int
-    pool = None
-    pool_route = None
-    pool_path = None
+    pool = pool_route = pool_path = None
     first_only = False
 
     def pool_tokens(self, tokens: Tensor) -> Tensor:
@@ -194,7 +189,7 @@ class AttentionPool:
         after: The norm after the pool.
     """
 
-    pool: Pool
+    pool: Layer
     linear: Linear
     before: Module | None = None
     mlp: Map | None = None
@@ -239,7 +234,7 @@ class AttentionPool:
         scale = self._scale(pooled)
         weights = self.pool.attention_weights(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
         # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
-        bias_values = F.linear(self.before.bias, *self.pool.value())[None, None]
+        bias_values = F.linear(self.before.bias, *self.pool.heads.separate_projections()[2])[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
         factors = by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
         bias_output = self.pool.finish(x, changed(bias_values))[:, 0]
@@ -248,9 +243,8 @@ class AttentionPool:
 
     def _scale(self, state: Tensor) -> Tensor:
         """Return the inverse deviation of the norm after the pool: [n, 1]."""
-        return (
-            torch.ones_like(state[:, 0, :1]) if self.after is None else 1 / spread(state, self.after)[1][:, 0]
-        )
+        one = torch.ones_like(state[:, 0, :1])
+        return one if self.after is None else one / spread(state, self.after)[1][:, 0]
 
     def _after(self, state: Tensor) -> Tensor:
         """Return the linear part of what follows the pool, without biases and without `_scale`."""
@@ -259,7 +253,7 @@ class AttentionPool:
     def _channel_maps(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
         pool, normed = self.pool, centered(vectors) * self.before.weight
-        weight = rows_by_head(pool.value()[0], pool.n_heads)
+        weight = rows_by_head(pool.heads.separate_projections()[2][0], pool.n_heads)
         projection = rows_by_head(pool.projection.weight.T, pool.n_heads)
         outputs: Tensor = normed @ weight.transpose(1, 2) @ projection
         return outputs

@@ -15,8 +15,8 @@ from ccs.model.encoders.parts import (
     Affine,
     Attention,
     Block,
+    Layer,
     Module,
-    Pool,
     UnsupportedPart,
     by_head,
     is_plain,
@@ -174,22 +174,15 @@ def _pool(trunk: Module, linear: Linear) -> AttentionPool:
     if trunk.num_prefix_tokens and getattr(trunk, "pool_include_prefix", True) is False:
         raise UnsupportedPart("its pool leaves some tokens out")
 
-    def kv(index: int) -> Affine:
-        bias = pool.kv.bias
-        return pool.kv.weight.chunk(2)[index], None if bias is None else bias.chunk(2)[index]
+    def projections() -> Sequence[Affine]:
+        biases = (None, None) if pool.kv.bias is None else pool.kv.bias.chunk(2)
+        return [(pool.q.weight, pool.q.bias), *zip(pool.kv.weight.chunk(2), biases, strict=True)]
 
-    return AttentionPool(
-        Pool(
-            module=pool,
-            n_heads=int(pool.num_heads),
-            head_dim=int(pool.head_dim),
-            norm=trunk.norm,
-            query=lambda _: by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
-            key=lambda: kv(0),
-            value=lambda: kv(1),
-            projection=pool.proj,
-        ),
-        linear,
-        before=trunk.norm,
-        mlp=lambda x: pool.mlp(pool.norm(x)),
+    heads = Attention(
+        n_heads=int(pool.num_heads),
+        head_dim=int(pool.head_dim),
+        projections=projections,
+        query=lambda _: by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
     )
+    layer = Layer(module=pool, heads=heads, norm=trunk.norm, projection=pool.proj)
+    return AttentionPool(layer, linear, before=trunk.norm, mlp=lambda x: pool.mlp(pool.norm(x)))
