@@ -32,8 +32,48 @@ from ccs.texts.labels import TAGS, normalize
 from ccs.texts.pools import Pool
 
 
-class Panel:
-    """Judges that answer the same questions. Keys and packages are needed only if something must be sent."""
+class Callers:
+    """Models that are asked about the same items. Keys and packages are needed only if something is sent.
+
+    Attributes:
+        callers: The models by name.
+        settings: The limits of the run.
+        spending: The budget.
+    """
+
+    def __init__(
+        self, specs: Iterable[JudgeSpec], settings: JudgeSettings | None, spending: Spending | None
+    ) -> None:
+        self.settings = settings or JudgeSettings()
+        self.spending = spending or Spending(self.settings.budget)
+        self.callers = {spec.name: Caller(spec, self.settings, self.spending) for spec in specs}
+
+    def requests(self, items: Any) -> list[Request]:
+        """Return the requests for items, without those that have no texts."""
+        raise NotImplementedError
+
+    def estimate_cost(self, items: Any) -> tuple[CostEstimate, ...]:
+        """Estimate each model's cost, whatever is cached; neither keys nor network are needed."""
+        return tuple(caller.estimate_cost(self.requests(items)) for caller in self.callers.values())
+
+    def spent(self, items: Any) -> list[dict[str, Any]]:
+        """Return what each model's answers have cost, as in `Caller.spent`."""
+        return [caller.spent(self.requests(items)) for caller in self.callers.values()]
+
+    def require_keys(self) -> None:
+        """Raise InputError if a model's package or key is missing."""
+        for caller in self.callers.values():
+            caller.provider.open()
+
+    def ask(self, items: Any) -> dict[str, list[Answer]]:
+        """Ask all models at the same time, and return each one's answers; InputError as in `ask_all`."""
+        callers = list(self.callers.values())
+        answers = ask_all(callers, self.requests(items), self.settings.cache) if callers else []
+        return dict(zip(self.callers, answers, strict=True))
+
+
+class Panel(Callers):
+    """Judges that answer the same questions."""
 
     def __init__(
         self,
@@ -54,18 +94,16 @@ class Panel:
         Raises:
             InputError: The line names no judge, or one that can't be used here.
         """
-        self.settings = settings or JudgeSettings()
-        self.spending = spending or Spending(self.settings.budget)
         members = parse_panel(spec)
         if TAGS in members and tags is None:
             raise InputError(f"The judge {TAGS} is not available here.")
+        super().__init__((spec for spec in members if isinstance(spec, JudgeSpec)), settings, spending)
         self._tags = tags
-        self.callers = {
-            member.name: Caller(member, self.settings, self.spending)
-            for member in members
-            if isinstance(member, JudgeSpec)
-        }
         self.names = tuple(member.name if isinstance(member, JudgeSpec) else member for member in members)
+
+    def requests(self, items: Sequence[Question]) -> list[Request]:
+        """Return the requests for questions."""
+        return [judge_request(question) for question in items if question.texts]
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
         """Ask all judges.
@@ -80,13 +118,8 @@ class Panel:
         Raises:
             InputError: As in `ask_all`, after storing every answer received so far.
         """
-        callers = list(self.callers.values())
         sent = list(dict.fromkeys(question for question in questions if question.texts))
-        answers = ask_all(callers, _requests(sent), self.settings.cache) if callers else []
-        by_judge = {
-            caller.name: dict(zip(sent, replies, strict=True))
-            for caller, replies in zip(callers, answers, strict=True)
-        }
+        by_judge = {name: dict(zip(sent, answers, strict=True)) for name, answers in self.ask(sent).items()}
 
         def judged(name: str, question: Question) -> list[Judgment]:
             """Return one judge's judgments of a question, one per text.
@@ -102,19 +135,6 @@ class Panel:
 
         return [[judged(name, question) for name in self.names] for question in questions]
 
-    def estimate_cost(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
-        """Estimate the cost of `judge` for each model; neither keys nor network are needed."""
-        return tuple(caller.estimate_cost(_requests(questions)) for caller in self.callers.values())
-
-    def spent(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
-        """Return what each model's answers have cost, as in `Caller.spent`."""
-        return [caller.spent(_requests(questions)) for caller in self.callers.values()]
-
-    def require_keys(self) -> None:
-        """Raise InputError if a model's package or key is missing."""
-        for caller in self.callers.values():
-            caller.provider.open()
-
     def manifest_entry(self) -> dict[str, Any]:
         """Return the judges, the prompt's digest, and whether `tags` is one of them, for a manifest."""
         judges = [
@@ -123,10 +143,6 @@ class Panel:
         ]
         prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
         return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
-
-
-def _requests(questions: Iterable[Question]) -> list[Request]:
-    return [judge_request(question) for question in questions if question.texts]
 
 
 def _judgments(judge: str, question: Question, answer: Answer) -> list[Judgment]:
@@ -169,8 +185,8 @@ class Labeled(NamedTuple):
     cause: str = ""
 
 
-class Labeler:
-    """One LLM that labels heads."""
+class Labeler(Callers):
+    """One LLM that labels heads, given each head's texts in rank order."""
 
     def __init__(
         self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
@@ -185,10 +201,13 @@ class Labeler:
         Raises:
             InputError: As for a `Panel`.
         """
-        settings = settings or JudgeSettings()
         judge = paper_panel()[0] if spec == PAPER else JudgeSpec.parse(spec)
-        self._caller = Caller(judge, settings, spending or Spending(settings.budget))
-        self.name = self._caller.name
+        super().__init__([judge], settings, spending)
+        self.name = judge.name
+
+    def requests(self, items: Mapping[Head, Sequence[str]]) -> list[Request]:
+        """Return the requests for labels."""
+        return [label_request(head, texts) for head, texts in items.items() if texts]
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Labeled]:
         """Label heads. A rerun asks again for a head without an answer.
@@ -199,7 +218,7 @@ class Labeler:
         Raises:
             InputError: As in `ask_all`.
         """
-        (answers,) = ask_all([self._caller], _label_requests(texts), self._caller.settings.cache)
+        answers = self.ask(texts)[self.name]
         labeled = dict.fromkeys(texts, Labeled(cause="no texts"))
         for head, answer in zip(filter(texts.__getitem__, texts), answers, strict=True):
             if isinstance(answer, str):
@@ -208,24 +227,8 @@ class Labeler:
                 labeled[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
         return labeled
 
-    def estimate_cost(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
-        """Estimate the cost of `label`, whatever is cached; neither key nor network is needed."""
-        return self._caller.estimate_cost(_label_requests(texts))
-
-    def spent(self, texts: Mapping[Head, Sequence[str]]) -> dict[str, Any]:
-        """Return what the labels have cost, as in `Caller.spent`."""
-        return self._caller.spent(_label_requests(texts))
-
-    def require_keys(self) -> None:
-        """Raise InputError if the model's package or key is missing."""
-        self._caller.provider.open()
-
     def manifest_entry(self) -> dict[str, Any]:
         """Return the model and the prompt's digest, for a manifest; without key and URL."""
         worked = [[example.label, *example.texts] for example in examples()]
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
-        return self._caller.manifest_entry() | {"prompt": prompt}
-
-
-def _label_requests(texts: Mapping[Head, Sequence[str]]) -> list[Request]:
-    return [label_request(head, head_texts) for head, head_texts in texts.items() if head_texts]
+        return self.callers[self.name].manifest_entry() | {"prompt": prompt}

@@ -151,11 +151,6 @@ def _size(request: Request) -> int:
     return len((request.system + request.user + json.dumps(request.schema)).encode())
 
 
-def default_budget(estimated: float) -> float:
-    """Return the dollars that may be spent without `--budget`: twice the estimate, or MIN_BUDGET."""
-    return max(MIN_BUDGET, 2 * estimated)
-
-
 class Spending:
     """US dollars against a limit: those spent, and the largest sum that is in flight.
 
@@ -167,7 +162,8 @@ class Spending:
         """Start at 0.
 
         Args:
-            limit: Dollars, None for no limit, or "estimated" for the `default_budget` of what `expect` gets.
+            limit: Dollars, None for no limit, or "estimated" for twice the sum that `expect` gets, or
+                MIN_BUDGET if that is more.
         """
         self._by_estimate, self._estimated = limit == "estimated", 0.0
         self.limit = MIN_BUDGET if limit == "estimated" else math.inf if limit is None else limit
@@ -180,7 +176,7 @@ class Spending:
             self._estimated += sum(
                 math.inf if math.isnan(part.dollars) else part.dollars for part in estimates
             )
-            self.limit = default_budget(self._estimated)
+            self.limit = max(MIN_BUDGET, 2 * self._estimated)
 
     async def reserve(self, dollars: float) -> bool:
         """Reserve what a request may cost, once others leave room for it. Returns False if it can't fit."""

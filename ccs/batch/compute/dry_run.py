@@ -23,7 +23,7 @@ from ccs.batch.compute.run import KEPT_BYTES
 from ccs.batch.pages import printed
 from ccs.data import ALIASES, SOURCES, DatasetRecord
 from ccs.errors import InputError
-from ccs.judges.prices import CostEstimate, default_budget
+from ccs.judges.prices import CostEstimate, Spending
 from ccs.model.encoder import ImageEncoder
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
@@ -113,7 +113,9 @@ def describe_needs(settings: Settings) -> str:
     ]
     total, budget = CostEstimate.total("all", by_judge), settings.budget
     if budget is None and not isnan(total.dollars):
-        budget = default_budget(total.dollars)
+        spending = Spending("estimated")
+        spending.expect([total])
+        budget = spending.limit
     weights = sum(model.weights for model in models if model.weights > 0) / 1e9
     sets = sum({record.address: record.gigabytes for record in records}.values())  # fetched once
     no_reference = any(model.settings.texts == REFERENCE for model in models) and find_reference() is None

@@ -107,10 +107,10 @@ class Judging:
     def estimate(self, heads: int) -> list[CostEstimate]:
         """Estimate the cost of each LLM for so many heads, if all of them have the pool's longest texts."""
         texts = tuple(sorted(self.pool.texts, key=len)[-self.settings.all_ks[-1] :])
-        one_head = [self.llm_labeler.estimate_cost({Head(0, 0): texts[: self.k]})] if self.llm_labeler else []
-        parts = filter(None, (texts[: self.k], texts[self.k :]))
-        one_head += self.panel.estimate_cost([Question("L0.H0", "Backgrounds", part) for part in parts])
-        return [estimate.repeated(heads) for estimate in one_head]
+        labels = self.llm_labeler.estimate_cost({Head(0, 0): texts[: self.k]}) if self.llm_labeler else ()
+        parts = (texts[: self.k], texts[self.k :])
+        judged = self.panel.estimate_cost([Question("L0.H0", "Backgrounds", part) for part in parts])
+        return [estimate.repeated(heads) for estimate in (*labels, *judged)]
 
     def label(self, spans: Spans, store: Store) -> dict[Head, str | None]:
         """Label the heads in the labeler's words, None without an answer, which the next run asks for again.
@@ -141,9 +141,9 @@ class Judging:
             labeled = {head: Labeled(scored.label, scored.label) for head, scored in scores}
         else:
             texts = {head: [span.text for span in head_spans] for head, head_spans in spans.items()}
-            self.panel.spending.expect([self.llm_labeler.estimate_cost(texts)])
+            self.panel.spending.expect(self.llm_labeler.estimate_cost(texts))
             labeled = self.llm_labeler.label(texts)
-            spent = [{"role": "labeler"} | self.llm_labeler.spent(texts)]
+            spent = [{"role": "labeler"} | spent for spent in self.llm_labeler.spent(texts)]
         return {
             "rows": [{"head": str(head)} | answer._asdict() for head, answer in labeled.items()],
             "spent": spent,
