@@ -17,8 +17,8 @@ import torch
 
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, IMAGE, MEAN, TEXT, Heads, HeadSet, Intervention, changes
-from ccs.model.interception import Ablation, begin, end, projection_name, require_heads
-from ccs.model.structure import Location, is_text_encoder, locations, unread_heads, unwrapped
+from ccs.model.interception import Ablation, applied, projection_name, require_heads
+from ccs.model.structure import attention_modules, is_text_encoder, unread_heads, unwrapped
 
 
 @contextmanager
@@ -60,28 +60,28 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
     ablated = Intervention.from_heads(heads)
     if is_text_encoder(model):  # its only heads can be called L too
         renamed = ((replace(head, encoder=TEXT), change) for head, change in changes(ablated))
-        ablated = Intervention(dict(renamed), getattr(ablated, "means", None))
+        ablated = Intervention(dict(renamed), ablated.means)
     with ExitStack() as block:
         for encoder in ENCODERS:
             chosen = ablated.of_encoder(encoder)
             if not chosen and (ablated or encoder != IMAGE):
                 continue
-            root, places = locations(model, encoder)
-            _require(chosen, places)
-            unread = unread_heads(model, chosen, places) if encoder == IMAGE else HeadSet()
+            root, modules = attention_modules(model, encoder)
+            _require(chosen, list(modules.values()))
+            unread = unread_heads(model, chosen, modules) if encoder == IMAGE else HeadSet()
             if unread:
                 name = type(unwrapped(model)).__name__
                 warnings.warn(
                     f"Ablating {unread} has no effect: {name} reads the image encoder before that layer.",
                     stacklevel=3,
                 )
-            check = _PassCheck()
+            check = _PassCheck(root)
             for layer in chosen.layers:
-                ablation = Ablation(places[layer].module, root, chosen.of_layer(layer))
-                begin(ablation)
-                block.callback(end, ablation)
+                path, module = list(modules.items())[layer]
+                ablation = Ablation(module, path, chosen.of_layer(layer))
+                block.enter_context(applied(ablation))
                 if not ablation.heads <= unread:
-                    check.expected.append((places[layer], ablation))
+                    check.expected.append(ablation)
             block.callback(root.register_forward_hook(check).remove)
             block.callback(check.expected.clear)
         yield ablated
@@ -90,17 +90,14 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
 class _PassCheck:
     """A forward hook of an encoder: raise InputError unless the pass ran through all ablated heads."""
 
-    def __init__(self) -> None:
-        self.expected: list[tuple[Location, Ablation]] = []
+    def __init__(self, root: Any = None) -> None:
+        self.root, self.expected = root, list[Ablation]()
 
     def __call__(self, module: Any, inputs: Any, output: Any) -> None:
         if torch.compiler.is_compiling():  # then the pass is traced, and runs later
             return
-        missed = [
-            ablation
-            for place, ablation in self.expected
-            if not ablation.reached or place.module is not ablation.module
-        ]
+        present = set(map(id, self.root.modules())) if self.expected else set()
+        missed = [part for part in self.expected if not part.reached or id(part.module) not in present]
         if missed:
             heads = " ".join(str(ablation.heads) for ablation in missed)
             labels = ", ".join(ablation.label for ablation in missed)
@@ -116,9 +113,8 @@ class _PassCheck:
         return _PassCheck, ()
 
 
-def _require(heads: HeadSet, places: list[Location]) -> None:
+def _require(heads: HeadSet, modules: list[Any]) -> None:
     """Raise InputError for heads that a module lacks, or whose change can't be made in it."""
-    modules = [place.module for place in places]
     projections = [getattr(module, projection_name(module)) for module in modules]
     require_heads(heads, [module.num_heads for module in modules])
     for head, change in changes(heads):
@@ -128,7 +124,7 @@ def _require(heads: HeadSet, places: list[Location]) -> None:
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."
             )
         if change.replacement:
-            Intervention(heads).mean_output(head)
+            heads.mean_output(head)
         if [other is projections[head.layer] for other in projections].count(True) > 1:
             raise InputError(f"Layer {head.layer} shares its attention with another layer: copy it first.")
 

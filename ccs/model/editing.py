@@ -25,15 +25,14 @@ from ccs.model.ablation import has_class_token
 from ccs.model.encoder import Encoder, Trunk
 from ccs.model.interception import (
     Ablation,
-    begin,
+    applied,
     changed_values,
-    end,
     head_dim,
     projection_name,
     require_heads,
 )
 from ccs.model.side import Side
-from ccs.model.structure import locations
+from ccs.model.structure import attention_modules
 
 FLOOR = 0.03
 """Weight of the least change of other directions, next to that of the preserved classes."""
@@ -137,15 +136,15 @@ def edit_module(
         InputError: If the model lacks a head, or a head's projection can't be edited.
     """
     chosen = HeadSet(Intervention.from_heads(heads))
-    root, places = locations(module, encoder)
+    root, modules = attention_modules(module, encoder)
     names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
     if len(names) < 2:
         raise InputError(f"Erasing needs two or more groups, got {len(names)}.")
-    require_heads(chosen, [place.module.num_heads for place in places])
+    require_heads(chosen, [attention.num_heads for attention in modules.values()])
     rows = []
     for layer in chosen.layers:
-        attention = places[layer].module
-        outputs = _record(attention, root, run, len(codes))
+        path, attention = list(modules.items())[layer]
+        outputs = _record(attention, path, run, len(codes))
         projection, size = getattr(attention, projection_name(attention)), head_dim(attention)
         prefix = int(encoder == IMAGE and has_class_token(root) and outputs.shape[1] > 1)
         for head in chosen.of_layer(layer):
@@ -157,21 +156,17 @@ def edit_module(
     return rows
 
 
-def _record(attention: Any, root: Any, run: Callable[[], object], n: int) -> Tensor:
+def _record(attention: Any, path: str, run: Callable[[], object], n: int) -> Tensor:
     """Return the outputs [n, T, H d] of the heads of an attention module in all passes of `run`."""
-    recorder, rows = Ablation(attention, root, HeadSet()), list[Tensor]()
+    recorder, rows = Ablation(attention, path, HeadSet()), list[Tensor]()
 
     def record(values: Tensor) -> Tensor:
         rows.append(values.detach().reshape(-1, values.shape[-1]))
         return values
 
     recorder.change_outputs = record  # type: ignore[method-assign]
-    begin(recorder)
-    try:
-        with torch.no_grad():
-            run()
-    finally:
-        end(recorder)
+    with applied(recorder), torch.no_grad():
+        run()
     tokens = sum(map(len, rows))
     if not tokens or tokens % n:
         raise InputError(

@@ -16,7 +16,7 @@ from ccs.model.encoders import decompose_registered
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed
 from ccs.model.model import Model, load
-from ccs.model.structure import encoder_inside, locations, unwrapped
+from ccs.model.structure import attention_modules, encoder_inside, unwrapped
 from ccs.sandbox import reason
 
 
@@ -60,7 +60,7 @@ def extract_image_encoder(
         True
     """
     whole = unwrapped(_loaded(model) if isinstance(model, str) else model)
-    locations(whole, IMAGE)  # refuses a model without an image encoder
+    attention_modules(whole, IMAGE)  # refuses a model without an image encoder
     encoder = encoder_inside(whole, IMAGE)
     extracted = load(text_encoder, device=device, precision=precision, layers=layers)
     visual, name = extracted.clip.visual, Path(model).name if isinstance(model, str) else type(whole).__name__

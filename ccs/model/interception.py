@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -27,11 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention, changes
+from ccs.heads import HeadSet, changes
 
 _LOCK = threading.RLock()
-PROJECTIONS = ("out_proj", "proj", "c_proj", "projection")
-"""The names that attention modules give their output projection."""
 
 
 def require_heads(heads: HeadSet, counts: Sequence[int]) -> None:
@@ -80,7 +79,6 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
     for head, change in changes(heads):  # in place, in the product above
         if not change.replacement:
             continue
-        assert isinstance(heads, Intervention)
         columns = slice(head.head * d, head.head * d + d)
         rows = torch.as_tensor(heads.mean_output(head)).to(values)
         if change.attribute:
@@ -100,12 +98,13 @@ class Ablation:
 
     Args:
         module: The attention module.
-        root: The encoder that it is in.
+        path: Its name in the encoder.
         heads: The heads to change, all of one layer.
     """
 
-    def __init__(self, module: Any, root: Any, heads: HeadSet) -> None:
-        self.module, self.root, self.heads = module, root, heads
+    def __init__(self, module: Any, path: str, heads: HeadSet) -> None:
+        self.module, self.heads = module, heads
+        self.label = f"{path} ({type(module).__name__})"
         self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
         self.is_open, self.reached = True, False
         self.replaces = any(change.replacement for _, change in changes(heads))
@@ -114,12 +113,6 @@ class Ablation:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ablation:
         return self
-
-    @property
-    def label(self) -> str:
-        """The module's place and class, for messages."""
-        names = (name for name, module in self.root.named_modules() if module is self.module)
-        return f"{next(names, '') or 'the encoder'} ({type(self.module).__name__})"
 
     def change_outputs(self, values: Tensor) -> Tensor:
         """Change the heads' outputs [..., H d]; InputError if they are not all of this layer's heads."""
@@ -160,7 +153,8 @@ class Site:
 
     def hook(self, projection: Any) -> None:
         """Change the input of a projection, ahead of other hooks: tensor parallelism's distribute it."""
-        self.handles.append(projection.register_forward_pre_hook(self, prepend=True))
+        if self not in projection._forward_pre_hooks.values():
+            self.handles.append(projection.register_forward_pre_hook(self, prepend=True))
 
     def change_outputs(self, values: Tensor) -> Tensor:
         """Apply all open ablations to the heads' outputs [..., H d]."""
@@ -178,8 +172,7 @@ def site_of(module: Any) -> Site | None:
 
 def is_active(module: Any) -> bool:
     """Return whether a block that ablates heads of the attention module lasts."""
-    site = site_of(module)
-    return site is not None and any(ablation.is_open for ablation in site.ablations)
+    return any(ablation.is_open for ablation in getattr(site_of(module), "ablations", ()))
 
 
 def head_dim(module: Any) -> int:
@@ -190,7 +183,8 @@ def head_dim(module: Any) -> int:
 
 def projection_name(module: Any) -> str:
     """Return the name of the module's output projection, or "" if it has none."""
-    return next((name for name in PROJECTIONS if isinstance(getattr(module, name, None), nn.Module)), "")
+    names = ("out_proj", "proj", "c_proj", "projection")
+    return next((name for name in names if isinstance(getattr(module, name, None), nn.Module)), "")
 
 
 # Attention modules inside a block -------------------------------------------------------------------------
@@ -203,8 +197,7 @@ class Intercepted:
     _ccs_projection: str
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        duplicate = object.__new__(type(self))
-        memo[id(self)] = duplicate
+        duplicate = memo[id(self)] = object.__new__(type(self))
         duplicate.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return duplicate
 
@@ -268,48 +261,53 @@ def _intercepted_class(plain: Any, projection: str) -> type:
     return type(plain.__name__, (_ReadsProjection if reads else _CallsProjection, plain), content)
 
 
-def begin(ablation: Ablation) -> None:
-    """Start to ablate; InputError if the module's class can't be replaced."""
-    module = ablation.module
+@contextmanager
+def applied(ablation: Ablation) -> Iterator[None]:
+    """Ablate inside a `with` block; InputError if the module's class can't be replaced."""
     with _LOCK:
-        if not isinstance(module, Intercepted):
-            plain: Any = type(module)
-            module.__dict__["_ccs_site"] = Site()
-            try:
-                module.__class__ = _intercepted_class(plain, projection_name(module))
-            except TypeError:
-                del module.__dict__["_ccs_site"]
-                raise InputError(
-                    f"{ablation.heads} can't be ablated: {ablation.label} is not an ordinary Python module. "
-                    "Pass the model as it was before scripting or exporting."
-                ) from None
-            _rebind(module, plain)
-        site = site_of(module)
-        assert site is not None
-        site.ablations = (*site.ablations, ablation)
-        if isinstance(module, _CallsProjection):
-            projection = getattr(module, module._ccs_projection)
-            if site not in projection._forward_pre_hooks.values():
-                site.hook(projection)
+        _begin(ablation)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _end(ablation)
 
 
-def end(ablation: Ablation) -> None:
+def _begin(ablation: Ablation) -> None:
+    module = ablation.module
+    if not isinstance(module, Intercepted):
+        plain: Any = type(module)
+        module.__dict__["_ccs_site"] = Site()
+        try:
+            module.__class__ = _intercepted_class(plain, projection_name(module))
+        except TypeError:
+            del module.__dict__["_ccs_site"]
+            raise InputError(
+                f"{ablation.heads} can't be ablated: {ablation.label} is not an ordinary Python module. "
+                "Pass the model as it was before scripting or exporting."
+            ) from None
+        _rebind(module, plain)
+    site = module.__dict__["_ccs_site"]
+    site.ablations = (*site.ablations, ablation)
+    if isinstance(module, _CallsProjection):
+        site.hook(getattr(module, module._ccs_projection))
+
+
+def _end(ablation: Ablation) -> None:
     """Stop to ablate; the last block to end gives the module its class back."""
     module = ablation.module
-    with _LOCK:
-        ablation.is_open = False
-        site = site_of(module)
-        if site is None:
-            return
-        site.ablations = tuple(other for other in site.ablations if other.is_open)
-        if not site.ablations:
-            for handle in site.handles:
-                handle.remove()
-            site.handles.clear()
-            if "_ccs_plain" in type(module).__dict__:  # else parametrized inside the block
-                blocks_class, module.__class__ = type(module), module._ccs_plain
-                del module.__dict__["_ccs_site"]
-                _rebind(module, blocks_class)
+    ablation.is_open = False
+    if (site := site_of(module)) is None:
+        return
+    site.ablations = tuple(other for other in site.ablations if other.is_open)
+    if not site.ablations:
+        for handle in site.handles:
+            handle.remove()
+        site.handles.clear()
+        if "_ccs_plain" in type(module).__dict__:  # else parametrized inside the block
+            blocks_class, module.__class__ = type(module), module._ccs_plain
+            del module.__dict__["_ccs_site"]
+            _rebind(module, blocks_class)
 
 
 def _rebind(module: Any, previous: Any) -> None:

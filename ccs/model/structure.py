@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,24 +20,6 @@ _ENCODERS = {IMAGE: ("vision_tower", "vision_model", "visual"), TEXT: ("text_mod
 """Where models keep their encoders."""
 _HOLDERS = ("model", "clip")
 """Where models with a head of their own keep the model that has the encoders."""
-
-
-@dataclass(frozen=True)
-class Location:
-    """An attention module's place in a model.
-
-    Attributes:
-        owner: The module that holds it.
-        name: The name of the owner's attribute.
-    """
-
-    owner: Any
-    name: str
-
-    @property
-    def module(self) -> Any:
-        """The attention module that is there at present, without wrappers."""
-        return unwrapped(getattr(self.owner, self.name))
 
 
 def unwrapped(module: Any) -> Any:
@@ -78,7 +59,7 @@ def _reads_tokens(encoder: Any) -> bool:
     return any(hasattr(at, "token_embedding") for at in (encoder, getattr(encoder, "embeddings", None)))
 
 
-def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
+def attention_modules(model: Any, encoder: str) -> tuple[Any, dict[str, Any]]:
     """Find the attention modules of one of a model's encoders.
 
     They must be one stack of layers; where attention pools the tokens, the pool is the last layer.
@@ -88,7 +69,7 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
         encoder: IMAGE or TEXT.
 
     Returns:
-        The module whose forward pass runs all of them, and the place of the module of each layer.
+        The module whose forward pass runs all of them, and the modules of the layers by name, unwrapped.
 
     Raises:
         InputError: If the encoder isn't built of one stack of such modules.
@@ -105,19 +86,19 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
         )
     # open_clip's CLIP reads texts by calling its transformer
     root = module if encoder == IMAGE else unwrapped(getattr(module, "transformer", module))
-    places = dict(_attention(root, "")) if encoder == IMAGE or _reads_tokens(module) else {}
-    *blocks, _ = [re.sub(r"\d+", "#", path) for path in places] or [""]
-    if not places or len(set(blocks)) > 1:
+    modules = dict(_attention(root, "")) if encoder == IMAGE or _reads_tokens(module) else {}
+    *blocks, _ = [re.sub(r"\d+", "#", path) for path in modules] or [""]
+    if not modules or len(set(blocks)) > 1:
         raise InputError(_refusal(model, module, encoder))
-    return root, list(places.values())
+    return root, modules
 
 
-def _attention(owner: Any, path: str) -> Iterator[tuple[str, Location]]:
+def _attention(owner: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Return the attention modules below a module, by their paths without wrappers."""
     for name, child in owner._modules.items():
         module = unwrapped(child)
         if isinstance(getattr(module, "num_heads", None), int) and projection_name(module):
-            yield f"{path}{name}", Location(owner, name)
+            yield f"{path}{name}", module
         elif module is not None:
             yield from _attention(module, f"{path}{name}.")
 
@@ -132,7 +113,7 @@ def _refusal(model: Any, module: Any, encoder: str) -> str:
     )
 
 
-def unread_heads(model: Any, heads: HeadSet, places: Sequence[Location]) -> HeadSet:
+def unread_heads(model: Any, heads: HeadSet, paths: Iterable[str]) -> HeadSet:
     """Return the heads that change nothing, since the model reads the image encoder before them.
 
     A language model reads the last block, or those that its configuration names, and never a pool: LLaVA's
@@ -141,14 +122,15 @@ def unread_heads(model: Any, heads: HeadSet, places: Sequence[Location]) -> Head
     Args:
         model: A module of open_clip, timm, or transformers, in any wrapper.
         heads: Heads of the image encoder.
-        places: The places of its attention modules.
+        paths: The names of its attention modules.
     """
     model = unwrapped(model)
     config: Any = getattr(model, "config", None)
     alone = encoder_inside(model, IMAGE) is model or hasattr(model, "text_model")
     if alone or not hasattr(config, "text_config"):
         return HeadSet()
-    blocks = sum(place.name == places[0].name for place in places)
+    names = [path.rpartition(".")[2] for path in paths]
+    blocks = names.count(names[0])
     layers = getattr(config, "vision_feature_layer", None)
     layers = [-1] if layers is None else [layers] if isinstance(layers, int) else layers
     if hasattr(config, "extract_layers"):

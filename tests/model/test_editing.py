@@ -15,7 +15,7 @@ from ccs.heads import IMAGE, TEXT
 from ccs.model.ablation import has_class_token
 from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
 from ccs.model.interception import projection_name
-from ccs.model.structure import locations
+from ccs.model.structure import attention_modules
 from tests.support import checkpoint, language_models
 from tests.support.tiny_model import shake
 
@@ -132,9 +132,9 @@ def test_edited_heads_write_the_same_mean_for_every_group(tiny_model, family, dt
 def _written(module, run, heads, encoder):
     """What heads of a layer write [n, W] to the CLS token and the mean patch, and the layer's mean output."""
     chosen = ccs.HeadSet.parse(heads)
-    root, places = locations(module, encoder)
-    attention = places[chosen[0].layer].module
-    outputs = _record(attention, root, run, len(GROUPS)).double()
+    root, modules = attention_modules(module, encoder)
+    path, attention = list(modules.items())[chosen[0].layer]
+    outputs = _record(attention, path, run, len(GROUPS)).double()
     has_cls = encoder == IMAGE and has_class_token(root)
     outputs = (outputs[:, 0] + outputs[:, 1:].mean(1)) / 2 if has_cls else outputs.mean(1)
     projection = getattr(attention, projection_name(attention))
