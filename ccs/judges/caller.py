@@ -15,16 +15,7 @@ from typing import Any
 
 from ccs.errors import InputError, require
 from ccs.files import disk_errors
-from ccs.judges import JudgeSettings, JudgeSpec
-from ccs.judges.prices import (
-    CostEstimate,
-    Spending,
-    expected_usage,
-    find_cost,
-    largest_usage,
-    no_price,
-    read_prices,
-)
+from ccs.judges import JudgeSettings, JudgeSpec, prices
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
 
@@ -111,7 +102,7 @@ Answer = Mapping[str, Any] | str
 class Caller:
     """One model during one run."""
 
-    def __init__(self, spec: JudgeSpec, settings: JudgeSettings, spending: Spending) -> None:
+    def __init__(self, spec: JudgeSpec, settings: JudgeSettings, spending: prices.Spending) -> None:
         """Find the model's price.
 
         Args:
@@ -123,9 +114,9 @@ class Caller:
             InputError: The price is unknown, and a budget is set or the server is one that sells many models.
         """
         self.name = spec.name
-        self.cost = find_cost(spec, read_prices(settings.prices))
+        self.cost = prices.find_cost(spec, prices.read_prices(settings.prices))
         if self.cost is None and (settings.budget is not None or spec.provider == "compatible"):
-            raise no_price(spec)
+            raise prices.no_price(spec)
         self.provider = Provider(spec, settings)
         self.settings = settings
         self.spending = spending
@@ -137,12 +128,13 @@ class Caller:
         instead = {"instead_of": replaced} if replaced else {}
         return {"name": self.name, "stand_in": False} | identity | instead
 
-    def estimate_cost(self, requests: Sequence[Request]) -> CostEstimate:
+    def estimate_cost(self, requests: Sequence[Request]) -> prices.CostEstimate:
         """Estimate the cost of all requests, whatever is cached; neither key nor network is needed."""
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
         known = math.nan if self.cost is None else 0.0
-        dollars = known + sum(self._cost(expected_usage(request)) for request in distinct)
-        return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._max_cost, distinct)))
+        dollars = known + sum(self._cost(prices.expected_usage(request)) for request in distinct)
+        at_most = known + sum(map(self._max_cost, distinct))
+        return prices.CostEstimate(self.name, len(distinct), dollars, at_most)
 
     def spent(self, requests: Sequence[Request]) -> dict[str, Any]:
         """Sum up what these requests have cost, in this run and in earlier ones with the same cache.
@@ -196,7 +188,7 @@ class Caller:
     async def _attempt(self, key: str, request: Request, cache: Cache) -> Mapping[str, Any]:
         """Send a request once and return its answer. Raises UnansweredError or InputError."""
         tokens = self.settings.max_tokens
-        max_cost = self._cost(largest_usage(request, tokens))
+        max_cost = self._cost(prices.largest_usage(request, tokens))
         if not await self.spending.reserve(max_cost):
             raise UnansweredError(
                 f"budget: the request could exceed {self.spending.limit:.2f} dollars; raise --budget"
@@ -227,7 +219,8 @@ class Caller:
 
     def _max_cost(self, request: Request) -> float:
         """Return the dollars if every attempt is paid for and has the longest reply."""
-        return (self.settings.retries + 1) * self._cost(largest_usage(request, self.settings.max_tokens))
+        usage = prices.largest_usage(request, self.settings.max_tokens)
+        return (self.settings.retries + 1) * self._cost(usage)
 
 
 def _server_wait(attempt: Any) -> float:

@@ -9,21 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccs.model.encoders.parts import (
-    Affine,
-    Attention,
-    Block,
-    Layer,
-    Module,
-    UnsupportedPart,
-    by_head,
-    layer_norm,
-    require_plain,
-)
+from ccs.model.encoders import parts
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
-def decompose(visual: Module) -> Parts | None:
+def decompose(visual: parts.Module) -> Parts | None:
     """Return the parts of a Vision Transformer or ResNet of open_clip; None for any other module."""
     name = type(visual).__name__  # importing open_clip would take seconds
     if name == "ModifiedResNet":
@@ -31,7 +21,7 @@ def decompose(visual: Module) -> Parts | None:
     if name not in ("PlainVision", "VisionTransformer") or not hasattr(visual, "transformer"):
         return None
     if visual.proj is None:
-        raise UnsupportedPart("it has no projection into the space it shares with texts")
+        raise parts.UnsupportedPart("it has no projection into the space it shares with texts")
     height, width = visual.image_size
     return Parts(
         stem=lambda pixels: _embed(visual, pixels),
@@ -45,17 +35,17 @@ def decompose(visual: Module) -> Parts | None:
     )
 
 
-def _embed(visual: Module, pixels: Tensor) -> Tensor:
+def _embed(visual: parts.Module, pixels: Tensor) -> Tensor:
     """Embed patches and the CLS token [n, T, W]."""
     # open_clip's own convolution: a matrix product rounds less, but sharp attention multiplies any difference
     # from open_clip by ten.
     x = visual.conv1(pixels).flatten(2).transpose(1, 2).float()
     cls = visual.class_embedding.expand(len(x), 1, -1)
     x = torch.cat([cls, x], dim=1) + visual.positional_embedding
-    return x if isinstance(visual.ln_pre, nn.Identity) else layer_norm(x, visual.ln_pre)
+    return x if isinstance(visual.ln_pre, nn.Identity) else parts.layer_norm(x, visual.ln_pre)
 
 
-def decompose_block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
+def decompose_block(module: parts.Module, bias: Callable[[int], Tensor] | None = None) -> parts.Block:
     """Return the parts of a block of open_clip's Transformer.
 
     Args:
@@ -63,74 +53,78 @@ def decompose_block(module: Module, bias: Callable[[int], Tensor] | None = None)
         bias: As in `Attention`.
     """
     if type(module).__name__ not in ("ResidualBlock", "ResidualAttentionBlock"):
-        raise UnsupportedPart("its attention blocks are custom ones")
+        raise parts.UnsupportedPart("its attention blocks are custom ones")
     attn = module.attn
     # nn.MultiheadAttention in open_clip 3, which has none of these.
     words = f"its {type(attn).__name__} norms or scales its heads"
-    require_plain(attn, dict.fromkeys(("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale"), words))
-    return Block(
+    parts.require_plain(attn, dict.fromkeys(("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale"), words))
+    return parts.Block(
         module=attn,
-        heads=Attention(
+        heads=parts.Attention(
             n_heads=int(attn.num_heads),
             head_dim=int(attn.head_dim),
             projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
             bias=bias,
         ),
-        norm=lambda x: layer_norm(x, module.ln_1),
+        norm=lambda x: parts.layer_norm(x, module.ln_1),
         projection=attn.out_proj,
-        mlp=lambda x: module.ls_2(module.mlp(layer_norm(x, module.ln_2))),
+        mlp=lambda x: module.ls_2(module.mlp(parts.layer_norm(x, module.ln_2))),
         scale=lambda: None if isinstance(module.ls_1, nn.Identity) else module.ls_1.gamma,
     )
 
 
-def _readout(visual: Module) -> ReadOut:
+def _readout(visual: parts.Module) -> ReadOut:
     linear = Linear(lambda: visual.proj)
     if visual.attn_pool is not None:
         if visual.attn_pool_contrastive is not None:
-            raise UnsupportedPart("it pools its tokens by attention twice")
+            raise parts.UnsupportedPart("it pools its tokens by attention twice")
         if visual.pool_type != "tok":
-            raise UnsupportedPart(f"its pooling of what the queries gather is {visual.pool_type!r}")
+            raise parts.UnsupportedPart(f"its pooling of what the queries gather is {visual.pool_type!r}")
         return _pool(visual, linear)
     if visual.pool_type == "tok":
         return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks))
     if visual.pool_type != "avg":
-        raise UnsupportedPart(f"its pooling is {visual.pool_type!r}")
+        raise parts.UnsupportedPart(f"its pooling is {visual.pool_type!r}")
     if visual.final_ln_after_pool:
         return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks), prefix=1)
     return NormedMean(visual.ln_post, linear, prefix=1)
 
 
-def _pool(visual: Module, linear: Linear) -> AttentionPool:
+def _pool(visual: parts.Module, linear: Linear) -> AttentionPool:
     """Return CoCa's pool, whose first query alone represents the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
-    def projection(index: int) -> Affine:
+    def projection(index: int) -> parts.Affine:
         apart: Any = [getattr(attn, f"{name}_proj_weight", None) for name in "qkv"]
         weights = apart if attn.in_proj_weight is None else attn.in_proj_weight.chunk(3)
         return weights[index], attn.in_proj_bias.chunk(3)[index]
 
     def query(_: Tensor) -> Tensor:
-        q = F.linear(layer_norm(pool.query[:1], pool.ln_q), *projection(0))
-        return by_head(q, attn.num_heads)
+        q = F.linear(parts.layer_norm(pool.query[:1], pool.ln_q), *projection(0))
+        return parts.by_head(q, attn.num_heads)
 
-    heads = Attention(
+    heads = parts.Attention(
         int(attn.num_heads), int(attn.head_dim), lambda: list(map(projection, range(3))), query=query
     )
-    layer = Layer(module=attn, heads=heads, norm=lambda x: layer_norm(x, pool.ln_k), projection=attn.out_proj)
+    layer = parts.Layer(
+        module=attn, heads=heads, norm=lambda x: parts.layer_norm(x, pool.ln_k), projection=attn.out_proj
+    )
     return AttentionPool(layer, linear, before=pool.ln_k, after=visual.ln_post)
 
 
-def _resnet(visual: Module) -> Parts:
+def _resnet(visual: parts.Module) -> Parts:
     """Describe a ResNet, whose only heads are its pool's, with the mean of the positions as query."""
     pool, size = visual.attnpool, visual.image_size
     n_tokens, width = pool.positional_embedding.shape
     height, wide = size if isinstance(size, tuple | list) else (size, size)
     linears = pool.q_proj, pool.k_proj, pool.v_proj
-    heads = Attention(
+    heads = parts.Attention(
         n_heads=int(pool.num_heads),
         head_dim=width // int(pool.num_heads),
         projections=lambda: [(linear.weight, linear.bias) for linear in linears],
-        query=lambda x: by_head(F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), pool.num_heads),
+        query=lambda x: parts.by_head(
+            F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), pool.num_heads
+        ),
     )
 
     def stem(pixels: Tensor) -> Tensor:
@@ -145,7 +139,8 @@ def _resnet(visual: Module) -> Parts:
         stem=stem,
         blocks=[],
         readout=AttentionPool(
-            Layer(module=pool, heads=heads, norm=lambda x: x, projection=pool.c_proj), Linear(lambda: None)
+            parts.Layer(module=pool, heads=heads, norm=lambda x: x, projection=pool.c_proj),
+            Linear(lambda: None),
         ),
         width=int(width),
         dim=int(pool.c_proj.out_features),
@@ -165,23 +160,23 @@ ReadAt = Callable[[Tensor], Tensor]
 """Token numbers [n, T] -> the position [n] at which each text is read."""
 
 
-def decompose_texts(clip: Module) -> tuple[Parts, ReadAt]:
+def decompose_texts(clip: parts.Module) -> tuple[Parts, ReadAt]:
     """Return the parts of a model's text encoder, and the function that finds the token that is read.
 
     Raises:
         UnsupportedPart: If its heads are unknown.
     """
-    text: Module = getattr(clip, "text", clip)
+    text: parts.Module = getattr(clip, "text", clip)
     if type(text).__name__ not in ("PlainCLIP", "CLIP", "TextTransformer"):
         inner = getattr(text, "transformer", clip)
-        raise UnsupportedPart(f"it is {type(inner).__name__}, whose heads are unknown")
+        raise parts.UnsupportedPart(f"it is {type(inner).__name__}, whose heads are unknown")
     if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
-        raise UnsupportedPart("it masks the padding of each text")
+        raise parts.UnsupportedPart("it masks the padding of each text")
     causal = text.attn_mask is not None
     pool = text.text_pool_type if hasattr(text, "text_pool_type") else text.pool_type
     end = text.text_eos_id if hasattr(text, "text_eos_id") else text.eos_id
     if pool not in ("first", "last", "argmax", "eos"):
-        raise UnsupportedPart(f"its pooling is {pool!r}")
+        raise parts.UnsupportedPart(f"its pooling is {pool!r}")
 
     def read_at(tokens: Tensor) -> Tensor:
         if pool in ("first", "last"):

@@ -26,17 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.model.encoders.parts import (
-    Block,
-    Layer,
-    Map,
-    Module,
-    by_head,
-    centered,
-    layer_norm,
-    rows_by_head,
-    spread,
-)
+from ccs.model.encoders import parts
 
 
 @dataclass(frozen=True)
@@ -51,8 +41,8 @@ class LinearPath:
     """
 
     channels: int
-    final_map: Map
-    channel_maps: Map = lambda vectors: vectors
+    final_map: parts.Map
+    channel_maps: parts.Map = lambda vectors: vectors
     shared: Callable[[], Tensor] | None = None
 
     def through(self, vectors: Tensor) -> Tensor:
@@ -107,7 +97,7 @@ class Linear:
 class OneNorm:
     """The first token, or the mean of all tokens after the prefix, then a norm, then a linear map."""
 
-    norm: Module
+    norm: parts.Module
     linear: Linear
     layers: int
     prefix: int | None = None
@@ -124,7 +114,7 @@ class OneNorm:
 
     def project(self, x: Tensor) -> Tensor:
         """Map the tokens to the embedding [n, D]."""
-        return self.linear(layer_norm(self.pool_tokens(x)[:, 0], self.norm))
+        return self.linear(parts.layer_norm(self.pool_tokens(x)[:, 0], self.norm))
 
     @property
     def linear_path(self) -> LinearPath:
@@ -133,7 +123,7 @@ class OneNorm:
 
     def route(self, x: Tensor, *_: Any) -> Route:
         """Hold everything nonlinear fixed for a batch."""
-        mean, std = spread(self.pool_tokens(x)[:, 0], self.norm)
+        mean, std = parts.spread(self.pool_tokens(x)[:, 0], self.norm)
         shared = torch.cat([mean / std, torch.ones_like(mean)], -1)
         others_share = (self.layers + 1) / (2 * self.layers + 1)
         constant = others_share * shared @ self._directions() + self.linear.constant(x[:, 0])
@@ -150,7 +140,7 @@ class OneNorm:
 class NormedMean:
     """The mean of all normed tokens after the prefix, then a linear map."""
 
-    norm: Module
+    norm: parts.Module
     linear: Linear
     prefix: int
     pool = pool_route = pool_path = None
@@ -162,16 +152,16 @@ class NormedMean:
 
     def project(self, x: Tensor) -> Tensor:
         """Map the tokens to the embedding [n, D]."""
-        return self.linear(layer_norm(self.pool_tokens(x), self.norm).mean(1))
+        return self.linear(parts.layer_norm(self.pool_tokens(x), self.norm).mean(1))
 
     @property
     def linear_path(self) -> LinearPath:
         """The linear path from the tokens to the embedding."""
-        return LinearPath(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
+        return LinearPath(1, lambda vectors: self.linear.through(parts.centered(vectors) * self.norm.weight))
 
     def route(self, x: Tensor, *_: Any) -> Route:
         """Hold everything nonlinear fixed for a batch."""
-        std = spread(self.pool_tokens(x), self.norm)[1]
+        std = parts.spread(self.pool_tokens(x), self.norm)[1]
         weights = (1 / std / std.shape[1]).transpose(1, 2)
         constant = self.linear(self.norm.bias.expand(len(x), -1))
         return Route(weights, constant[:, :0], constant)
@@ -189,11 +179,11 @@ class AttentionPool:
         after: The norm after the pool.
     """
 
-    pool: Layer
+    pool: parts.Layer
     linear: Linear
-    before: Module | None = None
-    mlp: Map | None = None
-    after: Module | None = None
+    before: parts.Module | None = None
+    mlp: parts.Map | None = None
+    after: parts.Module | None = None
     first_only = False
 
     def pool_tokens(self, tokens: Tensor) -> Tensor:
@@ -205,7 +195,7 @@ class AttentionPool:
         state = x[:, 0]
         if self.mlp is not None:
             state = state + self.mlp(state)
-        return self.linear(state if self.after is None else layer_norm(state, self.after))
+        return self.linear(state if self.after is None else parts.layer_norm(state, self.after))
 
     @property
     def linear_path(self) -> LinearPath:
@@ -222,7 +212,7 @@ class AttentionPool:
         constant = self._constant(pooled)
         return Route(self._scale(pooled)[:, None], constant[:, :0], constant)
 
-    def route(self, x: Tensor, pooled: Tensor, changed: Map) -> Route:
+    def route(self, x: Tensor, pooled: Tensor, changed: parts.Map) -> Route:
         """Hold everything nonlinear fixed for a batch.
 
         Args:
@@ -232,11 +222,13 @@ class AttentionPool:
         """
         assert self.before is not None
         scale = self._scale(pooled)
-        weights = self.pool.attention_weights(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
+        weights = (
+            self.pool.attention_weights(x) / parts.spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
+        )
         # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
         bias_values = F.linear(self.before.bias, *self.pool.heads.separate_projections()[2])[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
-        factors = by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
+        factors = parts.by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
         bias_output = self.pool.finish(x, changed(bias_values))[:, 0]
         constant = self._constant(pooled) + scale * self._after(bias_output)
         return Route(weights * factors, constant[:, :0], constant)
@@ -244,17 +236,17 @@ class AttentionPool:
     def _scale(self, state: Tensor) -> Tensor:
         """Return the inverse deviation of the norm after the pool: [n, 1]."""
         one = torch.ones_like(state[:, 0, :1])
-        return one if self.after is None else one / spread(state, self.after)[1][:, 0]
+        return one if self.after is None else one / parts.spread(state, self.after)[1][:, 0]
 
     def _after(self, state: Tensor) -> Tensor:
         """Return the linear part of what follows the pool, without biases and without `_scale`."""
-        return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
+        return self.linear.through(state if self.after is None else parts.centered(state) * self.after.weight)
 
     def _channel_maps(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
-        pool, normed = self.pool, centered(vectors) * self.before.weight
-        weight = rows_by_head(pool.heads.separate_projections()[2][0], pool.n_heads)
-        projection = rows_by_head(pool.projection.weight.T, pool.n_heads)
+        pool, normed = self.pool, parts.centered(vectors) * self.before.weight
+        weight = parts.rows_by_head(pool.heads.separate_projections()[2][0], pool.n_heads)
+        projection = parts.rows_by_head(pool.projection.weight.T, pool.n_heads)
         outputs: Tensor = normed @ weight.transpose(1, 2) @ projection
         return outputs
 
@@ -284,8 +276,8 @@ class Parts:
         image_size: Height and width in pixels.
     """
 
-    stem: Map
-    blocks: Sequence[Block]
+    stem: parts.Map
+    blocks: Sequence[parts.Block]
     readout: ReadOut
     width: int
     dim: int
@@ -294,6 +286,6 @@ class Parts:
     image_size: tuple[int, int]
 
     @property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[parts.Layer]:
         """The blocks and, if attention pools the tokens, the pool."""
         return [*self.blocks, *([] if self.readout.pool is None else [self.readout.pool])]

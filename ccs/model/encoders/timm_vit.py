@@ -11,28 +11,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ccs.model.encoders.parts import (
-    Affine,
-    Attention,
-    Block,
-    Layer,
-    Module,
-    UnsupportedPart,
-    by_head,
-    is_plain,
-    require_plain,
-)
+from ccs.model.encoders import parts
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
-def decompose(visual: Module) -> Parts | None:
+def decompose(visual: parts.Module) -> Parts | None:
     """Return the parts of a Vision Transformer or Eva of timm in open_clip's wrapper; None for others."""
-    trunk: Module = visual.trunk if type(visual).__name__ == "TimmModel" else None
+    trunk: parts.Module = visual.trunk if type(visual).__name__ == "TimmModel" else None
     kind = type(trunk).__name__
     if kind not in ("VisionTransformer", "VisionTransformerRelPos", "Eva"):
         return None
     if getattr(trunk, "rope_mixed", False):
-        raise UnsupportedPart("its rotary positions differ from layer to layer")
+        raise parts.UnsupportedPart("its rotary positions differ from layer to layer")
 
     def stem(pixels: Tensor) -> Tensor:
         x: Tensor = trunk.patch_embed(pixels)
@@ -64,10 +54,10 @@ _BLOCKS |= {
 """Blocks whose parts are known, with their attention."""
 
 
-def _block(module: Module, trunk: Module) -> Block:
+def _block(module: parts.Module, trunk: parts.Module) -> parts.Block:
     attn, kinds = module.attn, (type(module).__name__, type(module.attn).__name__)
     if kinds not in _BLOCKS:
-        raise UnsupportedPart(f"its blocks are {' with '.join(kinds)}")
+        raise parts.UnsupportedPart(f"its blocks are {' with '.join(kinds)}")
     normed_after = kinds[0] == "EvaBlockPostNorm"
 
     def scale(number: int) -> Tensor | None:
@@ -80,7 +70,7 @@ def _block(module: Module, trunk: Module) -> Block:
         factor = scale(2)
         return out if factor is None else out * factor
 
-    return Block(
+    return parts.Block(
         module=attn,
         heads=_attention(attn, trunk),
         norm=(lambda x: x) if normed_after else module.norm1,
@@ -91,19 +81,19 @@ def _block(module: Module, trunk: Module) -> Block:
     )
 
 
-def _attention(attn: Module, trunk: Module) -> Attention:
+def _attention(attn: parts.Module, trunk: parts.Module) -> parts.Attention:
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
     norms = {"q_norm": "it norms queries", "k_norm": "it norms keys"}
-    require_plain(attn, norms | {"gate": "it gates its heads"})
+    parts.require_plain(attn, norms | {"gate": "it gates its heads"})
     if getattr(attn, "num_kv_groups", 1) != 1:
-        raise UnsupportedPart("its heads share keys and values")
+        raise parts.UnsupportedPart("its heads share keys and values")
     inner = getattr(attn, "norm", None)
-    if not is_plain(inner) and not isinstance(inner, nn.LayerNorm):
-        raise UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
+    if not parts.is_plain(inner) and not isinstance(inner, nn.LayerNorm):
+        raise parts.UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
     positions = getattr(attn, "rel_pos", None) or getattr(trunk, "shared_rel_pos", None)
 
-    def projections() -> Sequence[Affine]:
+    def projections() -> Sequence[parts.Affine]:
         if attn.qkv is None:
             return [(linear.weight, linear.bias) for linear in (attn.q_proj, attn.k_proj, attn.v_proj)]
         if getattr(attn, "q_bias", None) is None:
@@ -115,37 +105,37 @@ def _attention(attn: Module, trunk: Module) -> Attention:
         turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=getattr(attn, "rotate_half", False))
         return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
 
-    return Attention(
+    return parts.Attention(
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
         projections=projections,
-        inner=None if is_plain(inner) else inner,
+        inner=None if parts.is_plain(inner) else inner,
         rotate=None if getattr(trunk, "rope", None) is None else rotate,
         bias=None if positions is None else lambda _: positions.get_bias(),
     )
 
 
-def _linear(visual: Module) -> Linear:
+def _linear(visual: parts.Module) -> Linear:
     """Return the last linear map, timm's or the wrapper's; InputError for both or for another map."""
     layers = [visual.trunk.head, *visual.head]
     layers = [layer for layer in layers if not isinstance(layer, nn.Identity | nn.Dropout)]
     if not layers:
         return Linear(lambda: None)
     if len(layers) > 1 or not isinstance(layers[0], nn.Linear):
-        raise UnsupportedPart("its tokens' pooling is followed by more than one linear map")
+        raise parts.UnsupportedPart("its tokens' pooling is followed by more than one linear map")
     (last,) = layers
     return Linear(lambda: last.weight.T, lambda: last.bias)
 
 
-def _readout(trunk: Module, linear: Linear) -> ReadOut:
+def _readout(trunk: parts.Module, linear: Linear) -> ReadOut:
     if getattr(trunk, "attn_pool", None) is not None:
         return _pool(trunk, linear)
     prefix = int(trunk.num_prefix_tokens)
     if trunk.global_pool not in ("token", "avg") or getattr(trunk, "pool_include_prefix", False):
-        raise UnsupportedPart(f"its pooling is {trunk.global_pool!r}")
-    norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not is_plain(norm)]
+        raise parts.UnsupportedPart(f"its pooling is {trunk.global_pool!r}")
+    norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not parts.is_plain(norm)]
     if len(norms) != 1:
-        raise UnsupportedPart(f"it has {len(norms)} norms after its blocks")
+        raise parts.UnsupportedPart(f"it has {len(norms)} norms after its blocks")
     _require_layer_norm(norms[0])
     if trunk.global_pool == "token":
         return OneNorm(norms[0], linear, len(trunk.blocks))
@@ -154,35 +144,35 @@ def _readout(trunk: Module, linear: Linear) -> ReadOut:
     return NormedMean(norms[0], linear, prefix=prefix)
 
 
-def _require_layer_norm(norm: Module) -> None:
+def _require_layer_norm(norm: parts.Module) -> None:
     if not isinstance(norm, nn.LayerNorm) or norm.bias is None:
-        raise UnsupportedPart(f"its last norm is {type(norm).__name__}, not a LayerNorm with a bias")
+        raise parts.UnsupportedPart(f"its last norm is {type(norm).__name__}, not a LayerNorm with a bias")
 
 
-def _pool(trunk: Module, linear: Linear) -> AttentionPool:
+def _pool(trunk: parts.Module, linear: Linear) -> AttentionPool:
     """Describe timm's AttentionPoolLatent: a learned query, as in SigLIP and PE."""
     pool = trunk.attn_pool
     if type(pool).__name__ != "AttentionPoolLatent" or pool.latent_len != 1 or pool.pos_embed is not None:
-        raise UnsupportedPart(
+        raise parts.UnsupportedPart(
             f"its pooling is {type(pool).__name__} with more than one query or with positions"
         )
-    require_plain(pool, {"q_norm": "its pool norms queries", "k_norm": "its pool norms keys"})
-    require_plain(trunk, {"fc_norm": "it norms what its pool gathers"})
+    parts.require_plain(pool, {"q_norm": "its pool norms queries", "k_norm": "its pool norms keys"})
+    parts.require_plain(trunk, {"fc_norm": "it norms what its pool gathers"})
     _require_layer_norm(trunk.norm)
     if not isinstance(pool.proj, nn.Linear) or not pool.mlp:
-        raise UnsupportedPart("its pool has no output projection")
+        raise parts.UnsupportedPart("its pool has no output projection")
     if trunk.num_prefix_tokens and getattr(trunk, "pool_include_prefix", True) is False:
-        raise UnsupportedPart("its pool leaves some tokens out")
+        raise parts.UnsupportedPart("its pool leaves some tokens out")
 
-    def projections() -> Sequence[Affine]:
+    def projections() -> Sequence[parts.Affine]:
         biases = (None, None) if pool.kv.bias is None else pool.kv.bias.chunk(2)
         return [(pool.q.weight, pool.q.bias), *zip(pool.kv.weight.chunk(2), biases, strict=True)]
 
-    heads = Attention(
+    heads = parts.Attention(
         n_heads=int(pool.num_heads),
         head_dim=int(pool.head_dim),
         projections=projections,
-        query=lambda _: by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
+        query=lambda _: parts.by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
     )
-    layer = Layer(module=pool, heads=heads, norm=trunk.norm, projection=pool.proj)
+    layer = parts.Layer(module=pool, heads=heads, norm=trunk.norm, projection=pool.proj)
     return AttentionPool(layer, linear, before=trunk.norm, mlp=lambda x: pool.mlp(pool.norm(x)))

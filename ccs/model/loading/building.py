@@ -16,20 +16,11 @@ import torch
 
 from ccs.errors import InputError
 from ccs.model.inputs import PREPROCESSING
+from ccs.model.loading import weights
 from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
-from ccs.model.loading.weights import (
-    INDEX_FILE,
-    WEIGHTS_FILE,
-    WEIGHTS_FILES,
-    WORDS,
-    renamed,
-    require_plain_names,
-    shards,
-    with_all_words,
-)
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_WEIGHTS_BYTES = 24 * 2**30
@@ -64,8 +55,8 @@ def _known(source: Source) -> tuple[Any, Any]:
     import open_clip
     from huggingface_hub import try_to_load_from_cache
 
-    random, weights = source.tag == UNTRAINED, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
-    cached = (isinstance(try_to_load_from_cache(source.repository, name), str) for name in weights)
+    random, files = source.tag == UNTRAINED, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    cached = (isinstance(try_to_load_from_cache(source.repository, name), str) for name in files)
     if source.repository and not any(cached):
         require_connection()
     clip = open_clip.create_model(
@@ -101,12 +92,12 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         if missing:
             print(f"{source.name} has no {' and no '.join(missing)}: OpenAI's are used.", file=sys.stderr)
     else:
-        files, tokenizer = [_first(place, WEIGHTS_FILES)], _tokenizer(text, place)
+        files, tokenizer = [_first(place, weights.WEIGHTS_FILES)], _tokenizer(text, place)
     shapes: dict[str, list[int]] = {}
     for weights_file in files:
         with safe_open(weights_file, "pt") as file:  # reads the header only
             shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    require_plain_names(shapes)
+    weights.require_plain_names(shapes)
     wanted, held = source.values, sum(map(math.prod, shapes.values()))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
@@ -114,9 +105,9 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
-        clip.load_state_dict(renamed(tensors, is_siglip))
-    elif WORDS in shapes:
-        clip.load_state_dict(with_all_words(load_file(files[0]), text["vocab_size"]))
+        clip.load_state_dict(weights.renamed(tensors, is_siglip))
+    elif weights.WORDS in shapes:
+        clip.load_state_dict(weights.with_all_words(load_file(files[0]), text["vocab_size"]))
     else:
         import open_clip
 
@@ -142,10 +133,10 @@ def _first(place: Place, names: Sequence[str]) -> Path:
 
 def _shards(place: Place) -> list[Path]:
     """Return the safetensors files of a checkpoint: one, or those that its index names."""
-    index = place.read(INDEX_FILE, MAX_CONFIG_BYTES)
+    index = place.read(weights.INDEX_FILE, MAX_CONFIG_BYTES)
     if index is None:
-        return [_first(place, (WEIGHTS_FILE,))]
-    return [_first(place, (name,)) for name in shards(index)]
+        return [_first(place, (weights.WEIGHTS_FILE,))]
+    return [_first(place, (name,)) for name in weights.shards(index)]
 
 
 def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:

@@ -52,10 +52,9 @@ def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, An
     model, preprocess = content["model_cfg"], content.get("preprocess_cfg") or {}
     require_bounded(model, names)
     require_bounded(preprocess, names)
-    if model["vision_cfg"].get("timm_model_name"):
-        model["vision_cfg"]["timm_model_pretrained"] = False
-    if model["text_cfg"].get("hf_model_name"):
-        model["text_cfg"]["hf_model_pretrained"] = False
+    for key, library in (("vision_cfg", "timm"), ("text_cfg", "hf")):
+        if model[key].get(f"{library}_model_name"):
+            model[key][f"{library}_model_pretrained"] = False
     return model, preprocess
 
 

@@ -67,25 +67,21 @@ class HubTokenizer:
         if folder is None:
             raise ValueError(f"there is no tokenizer.json and no other vocabulary; {SAVED}")
         self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
-        self._what = f"The tokenizer of {place.repository or folder.name}"
-        end = sandbox.run(_end, self._folder, title=self._what, seconds=SECONDS)
-        self._end: int | None = end if without_end else None
+        self._what, self._without_end = f"The tokenizer of {place.repository or folder.name}", without_end
         self(["a photo"])  # a token beyond the embedding is an error now
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Encode texts as token ids [n, context length]."""
         import torch  # not where this module is read in the sandbox
 
-        cleaned = [self._clean(text) for text in texts]
-        seconds = SECONDS + len(texts) / 200
-        data = sandbox.run(_tokens, self._folder, cleaned, self._length, title=self._what, seconds=seconds)
+        settings = self._folder, [self._clean(text) for text in texts], self._length, self._without_end
+        data = sandbox.run(_tokens, *settings, title=self._what, seconds=SECONDS + len(texts) / 200)
         tokens = torch.from_numpy(np.frombuffer(data, np.int64).copy())
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
             raise InputError(
                 f"{self._what} has a token {int(tokens.max())}, and its vocab_size is {self._rows}."
             )
-        tokens = tokens.reshape(len(texts), self._length)
-        return tokens if self._end is None else tokens.masked_fill(tokens == self._end, 0)
+        return tokens.reshape(len(texts), self._length)
 
 
 # Functions that run in the sandbox -------------------------------------------------------------------------
@@ -106,14 +102,11 @@ def _rules(folder: str) -> Any:
     return rules
 
 
-def _end(folder: str) -> int | None:
-    end: int | None = _rules(folder).sep_token_id
-    return end
-
-
-def _tokens(folder: str, texts: list[str], length: int) -> bytes:
+def _tokens(folder: str, texts: list[str], length: int, without_end: bool) -> bytes:
     """Return the tokens' 64-bit numbers, row by row."""
     if not texts:
         return b""
-    tokens = _rules(folder)(texts, padding="max_length", truncation=True, max_length=length).input_ids
-    return np.array(tokens, np.int64).tobytes()
+    rules = _rules(folder)
+    tokens = np.array(rules(texts, padding="max_length", truncation=True, max_length=length).input_ids)
+    end = rules.sep_token_id if without_end else -1
+    return np.where(tokens == end, 0, tokens).astype(np.int64).tobytes()

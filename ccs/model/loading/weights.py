@@ -99,28 +99,27 @@ def renamed(held: Iterable[tuple[str, Tensor]], siglip: bool = False) -> dict[st
         ValueError: If part of a layer is missing.
     """
     weights = {}
-    for theirs, values in gathered(held).items():
+    for theirs, values in _gathered(held).items():
         name = theirs
         for old, new in _SIGLIP_IMAGES if siglip and name.startswith("vision_model.") else _CLIP:
             name = name.replace(old, new)
-        if not siglip:
-            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
-            continue
-        if theirs.startswith("text_model."):
+        if siglip and theirs.startswith("text_model."):
             name = f"text.{name}"
         pool, in_pool, kind = name.partition("attention.in_proj_")
-        if in_pool:
+        if siglip and in_pool:
             width = len(values) // 3
             weights[f"{pool}q.{kind}"], weights[f"{pool}kv.{kind}"] = values[:width], values[width:]
         elif name == "visual.trunk.pos_embed":
             weights[name] = values.unsqueeze(0)
-        else:
+        elif siglip:
             scalar = name.startswith("logit_") and values.numel() == 1
             weights[name] = values.reshape(()) if scalar else values
+        else:
+            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
     return weights
 
 
-def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+def _gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Join each attention's queries, keys, and values: `in_proj_weight`, `in_proj_bias`.
 
     Raises:
