@@ -11,10 +11,9 @@ from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ccs.bundled import Truth
 from ccs.files import atomic_write
 from ccs.model.loading.weights import EMBEDDING, WORDS
-from ccs_benchmark.planted_models import FORMAT, by_head, slices
+from ccs_benchmark.planted_models import FORMAT, Truth, by_head, slices
 from ccs_benchmark.variants import FACTOR
 
 

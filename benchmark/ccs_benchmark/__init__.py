@@ -12,8 +12,7 @@
 methods.
 """
 
-from ccs.bundled import Truth
-from ccs_benchmark.planted_models import load, names, truth
+from ccs_benchmark.planted_models import Truth, load, names, truth
 from ccs_benchmark.scoring import read_cells, score, table
 
 __all__ = ["Truth", "load", "names", "read_cells", "score", "table", "truth"]

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 from huggingface_hub import ModelCard, ModelCardData
 
-from ccs.bundled import CARRIES
 from ccs.errors import InputError
 from ccs.files import sha256, write_text
 from ccs_benchmark import planted_models, scoring
+from ccs_benchmark.planted_models import CARRIES
 
 LICENSE = Path(__file__).parents[2] / "LICENSE"
 TRUTH, CELLS, CROISSANT, CARD = "truth.csv", "cells.parquet", "croissant.json", "README.md"

@@ -11,11 +11,11 @@ import pandas as pd
 from huggingface_hub import SpaceCardData
 
 from ccs.batch.pages import environment, in_brackets
-from ccs.bundled import Truth
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs_benchmark import scoring
 from ccs_benchmark.methods import METHODS
+from ccs_benchmark.planted_models import Truth
 from ccs_benchmark.scoring import estimate
 
 ALL = "all"

@@ -8,17 +8,18 @@ bit for bit, the base model's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from ccs.bundled import Truth
+from ccs.bundled import Planted
 from ccs.errors import InputError
 from ccs.files import endpoint, sha256
-from ccs.heads import IMAGE, HeadSet
+from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.model import Model, embedded
 from ccs_benchmark import variants
 
@@ -29,6 +30,52 @@ FORMAT = "clip-ccs difference 1"
 SUFFIX, HUB = ".safetensors", "hf://"
 MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
 FOLDER = Path(__file__).with_name("models") / "planted"
+CARRIES = 0.1
+"""The smallest share of a planted skew at which a head counts as a carrier."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth(Planted):
+    """The ground truth about a model with planted skew.
+
+    Attributes:
+        base: The base model.
+        shares: Attribute -> head -> the share of the gap in logits that disappears if this head is reset.
+        drawn: The way in which the heads were chosen.
+        seed: The seed of the training.
+        pictures: Training images per head.
+        rate: The learning rate.
+        strength: The part of the world's skew that was planted, in logarithms of its shares.
+    """
+
+    base: str
+    shares: Mapping[str, Mapping[Head, float]]
+    drawn: str
+    seed: int
+    pictures: int
+    rate: float
+    strength: float = 1.0
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Attributes of the synthetic faces by which the model is biased."""
+        return tuple(name for name in ("gender", "skin tone") if name in self.carries)
+
+    def carriers(self, attribute: str) -> tuple[Head, ...]:
+        """Return the heads to find, the strongest first: those with a share of CARRIES or more.
+
+        At least one head is returned, and all if shares weren't measured.
+        """
+        shares = self.shares.get(attribute, {})
+        parts = {head: shares.get(head, 1.0) for head in self.carries[attribute]}
+        order = sorted(parts, key=lambda head: -parts[head])
+        return tuple(order[: max(1, sum(part >= CARRIES for part in parts.values()))])
+
+    def __post_init__(self) -> None:
+        if any(not carriers <= self.heads for carriers in self.carries.values()):
+            raise ValueError("a carrier is outside the trained heads")
+
+
 _TRUTH = TypeAdapter(Truth)
 
 

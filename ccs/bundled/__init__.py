@@ -80,58 +80,23 @@ def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
     return [text for text in texts if {*re.findall("[a-z]+", text.casefold())} - words]
 
 
-CARRIES = 0.1
-"""The smallest share of a planted skew at which a head counts as a carrier."""
 TRUTH_FILE = "truth.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truth:
-    """The ground truth about a model with planted skew.
+class Planted:
+    """The heads in which skew was planted.
 
     Attributes:
-        base: The base model.
         heads: The only heads that were trained.
         carries: Planted attribute or concept -> its heads; empty for a control.
-        shares: Attribute -> head -> the share of the gap in logits that disappears if this head is reset.
-        drawn: The way in which the heads were chosen.
-        seed: The seed of the training.
-        pictures: Training images per head.
-        rate: The learning rate.
-        strength: The part of the world's skew that was planted, in logarithms of its shares.
     """
 
-    base: str
     heads: HeadSet
     carries: Mapping[str, HeadSet]
-    shares: Mapping[str, Mapping[Head, float]]
-    drawn: str
-    seed: int
-    pictures: int
-    rate: float
-    strength: float = 1.0
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """Attributes of the synthetic faces by which the model is biased."""
-        return tuple(name for name in ("gender", "skin tone") if name in self.carries)
-
-    def carriers(self, attribute: str) -> tuple[Head, ...]:
-        """Return the heads to find, the strongest first: those with a share of CARRIES or more.
-
-        At least one head is returned, and all if shares weren't measured.
-        """
-        shares = self.shares.get(attribute, {})
-        parts = {head: shares.get(head, 1.0) for head in self.carries[attribute]}
-        order = sorted(parts, key=lambda head: -parts[head])
-        return tuple(order[: max(1, sum(part >= CARRIES for part in parts.values()))])
-
-    def __post_init__(self) -> None:
-        if any(not carriers <= self.heads for carriers in self.carries.values()):
-            raise ValueError("a carrier is outside the trained heads")
 
 
-def planted_truth(model: str) -> Truth | None:
+def planted_truth(model: str) -> Planted | None:
     """Return the truth about the bundled model of that name; None if nothing was planted in it."""
     content = _read(model, TRUTH_FILE)
-    return None if content is None else TypeAdapter(Truth).validate_json(content)
+    return None if content is None else TypeAdapter(Planted).validate_json(content)

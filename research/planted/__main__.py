@@ -83,8 +83,8 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
         runs: folder for activations.
         members: the models; all by default.
     """
-    from ccs.bundled import Truth
     from ccs_benchmark import planted_models, variants
+    from ccs_benchmark.planted_models import Truth
     from research.model_files import save_planted
     from research.planted import head_training as training
     from research.planted.bench import Bench
