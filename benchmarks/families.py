@@ -34,8 +34,8 @@ from ccs.model.encoder import ImageEncoder
 DOCUMENT = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- made by python -m benchmarks.families -->\n", "<!-- end -->\n"
 BETWEEN = """
-All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for
-each head's contribution against float64 and for the sum of all parts against open_clip's embedding.
+The next table compares all contributions: ours / the TEXTSPAN authors' fastest mode. Errors are the largest of a
+coordinate: of each head's contribution against float64, and of the sum of all parts against open_clip's embedding.
 
 """
 PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
@@ -236,8 +236,8 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The families' rows as Markdown."""
     heading = (
-        "family, architectures, tags, measured, plans, contributions, sharp: plans, sharp: ours to float64, "
-        "sharp: open_clip's to float64, a plan, one of 4 plans, all contributions, scored heads', directions"
+        "family, architectures, tags, measured, ablation, contributions, sharp: ablation, sharp: ours to float64, "
+        "sharp: open_clip's to float64, one set, one of 4 sets, all contributions, scored heads', directions"
     )
     lines = [f"| {heading.replace(', ', ' | ')} |", "|---|" + "---:|" * 2 + "---|" + "---:|" * 10]
     for row in rows:
