@@ -2,7 +2,7 @@
 
     python -m benchmarks.families [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
 
-Random weights. Errors are the largest difference of a coordinate of the unit embedding: for plans, from
+Random weights. Errors are the largest difference of a coordinate of the unit embedding: for ablation, from
 open_clip's own forward pass of a deep copy with zeroed columns of the output projections; for the sum of
 all contributions, from the embedding. Both are repeated with in-projections three times as large (sharp
 attention), with the distance of our and open_clip's embeddings from float64. Costs are in units of
@@ -34,8 +34,9 @@ from ccs.model.encoder import ImageEncoder
 DOCUMENT = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- made by python -m benchmarks.families -->\n", "<!-- end -->\n"
 BETWEEN = """
-The next table compares all contributions: ours / the TEXTSPAN authors' fastest mode. Errors are the largest of a
-coordinate: of each head's contribution against float64, and of the sum of all parts against open_clip's embedding.
+The next table compares all contributions: ours / the TEXTSPAN authors' fastest mode. Errors are the largest
+of a coordinate: of each head's contribution against float64, and of the sum of all parts against open_clip's
+embedding.
 
 """
 PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
@@ -236,8 +237,9 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The families' rows as Markdown."""
     heading = (
-        "family, architectures, tags, measured, ablation, contributions, sharp: ablation, sharp: ours to float64, "
-        "sharp: open_clip's to float64, one set, one of 4 sets, all contributions, scored heads', directions"
+        "family, architectures, tags, measured, ablation, contributions, sharp: ablation, "
+        "sharp: ours to float64, sharp: open_clip's to float64, one set, one of 4 sets, all contributions, "
+        "scored heads', directions"
     )
     lines = [f"| {heading.replace(', ', ' | ')} |", "|---|" + "---:|" * 2 + "---|" + "---:|" * 10]
     for row in rows:

@@ -252,16 +252,15 @@ def answer_text(tests: Sequence[Tested]) -> str:
     return f"{strict.subject}: {strict.answer} ({'; '.join(parts)})"
 
 
-def in_short(models: Mapping[str, Results]) -> dict[str, object]:
-    """Return each question's answer in words, and the tests behind it."""
-    tests = by_model(models)
-    return {"answers": in_words(tests), "tests": [test.row("model") for test in tests]}
-
-
 def in_words(tests: Sequence[Tested]) -> list[str]:
-    """Return one line per question with the answers of all subjects."""
+    """Return each question with a nested list of the answers of all subjects."""
     return [
-        f"**{QUESTIONS[question]}** {'. '.join(answers_of(list(question_tests)))}."
+        "\n".join(
+            [
+                f"**{QUESTIONS[question]}**",
+                *(f"    - {answer}" for answer in answers_of(list(question_tests))),
+            ]
+        )
         for question, question_tests in groupby(tests, key=lambda test: test.question)
     ]
 
