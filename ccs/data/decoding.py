@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -15,8 +16,10 @@ SHORT, LONG = 512, 2048
 """The most pixels of the shorter and the longer side of an untrusted image; a model sees 64 to 448."""
 Pixels = tuple[tuple[int, int], bytes]
 """Width and height, and the RGB values of each pixel."""
-UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError)
 """Pillow's errors for a file that is truncated, corrupt, no image, or absurdly large."""
+COMPLETE: set[bytes] = set()
+"""SHA-256 of images that are known to be complete, which needn't be decoded again to know it."""
 _MODES = frozenset(
     {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F"}
 )

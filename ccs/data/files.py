@@ -126,7 +126,7 @@ def _is_image(path: str, opener: Opener) -> bool:
     with suppress(OSError), opener() as stream:
         start = stream.read(32)
         tests = (accept for kind, (_, accept) in Image.OPEN.items() if kind not in _NO_PICTURES and accept)
-        return any(accept(start) is True for accept in tests)
+        return len(start) > 15 and any(accept(start) is True for accept in tests)
     return False
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -63,14 +62,14 @@ def _with_classes(
         reason = f"{rows.source!r} has no class folders with images in them."
         raise InputError(" ".join((reason, *rows.notes[:3])))
     column = next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
-    labels, number, classes, notes = _read_classes(record, rows, column, names)
+    numbers, classes, notes = _number_classes(record, rows, column, names)
     classes = [record.renames.get(name, name) for name in classes]
     if record.names == "wordnet":
         classes = _wordnet_names(classes)
     if record.first_word:
         firsts = [re.split("[ _]", name)[0] for name in classes]
         classes = sorted({*firsts})
-        number = {label: classes.index(firsts[place]) for label, place in number.items()}
+        numbers = [number if number < 0 else classes.index(firsts[number]) for number in numbers]
     elif record.names == "column":
         classes = [name.replace("_", " ") for name in classes]
     _require_recorded(record, rows, len(classes), record.class_count, "classes")
@@ -79,11 +78,7 @@ def _with_classes(
         raise InputError(f"{rows.source!r} has only one class, {listed!r}: give the folder of the classes.")
     if missing := sorted({name for subset in record.subsets.values() for name in subset} - {*classes}):
         raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
-    subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
-    if record.joined:
-        classes = [name.replace(" ", "_") for name in classes]
-    numbers = [number.get(label, -1) for label in labels]
-    unlabeled = {row: "no label" for row, place in enumerate(numbers) if place < 0}
+    unlabeled = {row: "no label" for row, number in enumerate(numbers) if number < 0}
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
     groups: dict[str, np.ndarray] = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
@@ -91,40 +86,39 @@ def _with_classes(
             cells = np.array(rows.strings(name))[at]
             if 2 <= len({*cells}) <= MOST_NUMBERS and "" not in cells:
                 groups[name] = cells
-    chosen = np.array(numbers, np.int64)[at]
-    fields["fingerprint"] = fingerprint(fields["fingerprint"], chosen.tolist(), classes)
+    subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
+    if record.joined:
+        classes = [name.replace(" ", "_") for name in classes]
+    labels = np.array(numbers, np.int64)[at]
+    fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
     fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
-    return ClassificationSet(labels=chosen, subsets=subsets, groups=groups, **fields)
+    return ClassificationSet(labels=labels, subsets=subsets, groups=groups, **fields)
 
 
-def _read_classes(
+def _number_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
-) -> tuple[list[str], dict[str, int], list[str], tuple[str, ...]]:
-    """Return each row's label ("": none), the labels' numbers, the classes' names, and notes."""
+) -> tuple[list[int], list[str], tuple[str, ...]]:
+    """Return each row's class number (-1: none), the classes' names, and notes."""
     labels = rows.strings(column)
-    notes: tuple[str, ...] = ()
     is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:
         labels = ["" if label == "-1" else label for label in labels]
-    classes = list(rows.classes.get(column, ())) or in_order({*labels} - {""})
+    spellings, notes = ({}, ()) if record.known else merge_spellings(filter(None, labels))
+    listed = rows.classes.get(column) or in_order({*labels} - {""})
+    classes = [name for name in listed if spellings.get(name, name) == name]
+    number = {name: place for place, name in enumerate(classes)}
     has_numbers = are_numbers(classes)
     if is_bare and not (names and has_numbers):
         raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
-    if not record.known:
-        spellings, notes = merge_spellings(label for label in labels if label)
-        labels = [spellings.get(label, "") for label in labels]
-        classes = [name for name in classes if spellings.get(name, name) == name]
-    number = {name: place for place, name in enumerate(classes)}
-    if names and has_numbers:
-        if all(int(name) < len(names) for name in classes):  # some classes may have no images
-            number, classes = {name: int(name) for name in classes}, list(names)
-        elif is_bare:
-            raise InputError(f"{record.name!r} has class {classes[-1]} but only {len(names)} names.")
-    if names:
+    if names and has_numbers and all(int(name) < len(names) for name in classes):
+        number, classes = {name: int(name) for name in classes}, list(names)  # some may have no images
+    elif is_bare:
+        raise InputError(f"{record.name!r} has class {classes[-1]} but only {len(names)} names.")
+    elif names:
         classes = list(renamed(classes, names, record.name))
     elif rows.by_folder:
         classes = [name.replace("-", " ") for name in classes]
-    return labels, number, classes, notes
+    return [number.get(spellings.get(label, label), -1) for label in labels], classes, notes
 
 
 def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
@@ -146,9 +140,9 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
     """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
     import open_clip
+    from timm.data import ImageNetInfo
 
-    listed = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
-    known = dict(zip(listed, open_clip.IMAGENET_CLASSNAMES, strict=True))
+    known = dict(zip(ImageNetInfo().label_names(), open_clip.IMAGENET_CLASSNAMES, strict=True))
     if unknown := [wordnet_id for wordnet_id in ids if wordnet_id not in known]:
         raise InputError(f"{unknown[0]!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
     return [known[wordnet_id] for wordnet_id in ids]
@@ -158,12 +152,7 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 
 
 def make_people(
-    record: DatasetRecord,
-    rows: Rows,
-    sample: Sample = ALL,
-    attributes: Sequence[str] = (),
-    *,
-    every_column: bool = False,
+    record: DatasetRecord, rows: Rows, sample: Sample = ALL, attributes: Sequence[str] = ()
 ) -> BiasSet:
     """Make images of people with groups; K is a tenth of them, occupations and templates are the paper's.
 
@@ -174,7 +163,6 @@ def make_people(
         rows: Its rows, with columns of groups.
         sample: The images to draw, from each group.
         attributes: The columns of groups; by default those of usual names with 2 to 50 groups, or else all.
-        every_column: By default, take the other columns without empty cells too.
 
     Raises:
         InputError: If no column groups the images.
@@ -184,13 +172,15 @@ def make_people(
         raise InputError(" ".join((reason, *rows.notes[:3])))
     if record.groups and "a1_type" in rows.columns:
         return _counterfactuals(record, rows, sample)
-    groups, notes = {name: rows.strings(column) for name, column in record.groups.items()}, list[str]()
-    if unknown := set(groups.get("race", ())) - set(record.renames):
-        raise InputError(f"The race {min(unknown)!r} is not defined; there are {', '.join(record.renames)}.")
-    if groups:
+    notes: list[str] = []
+    if record.groups:
+        groups = {name: rows.strings(column) for name, column in record.groups.items()}
+        if unknown := {*groups["race"]} - {*record.renames}:
+            listed = ", ".join(record.renames)
+            raise InputError(f"The race {min(unknown)!r} is not defined; there are {listed}.")
         groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
     else:
-        groups, notes = _read_groups(rows, attributes, every_column=every_column)
+        groups, notes = _read_groups(rows, attributes)
     empty = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
     at, fields = rows.readable(sample, empty, list(zip(*groups.values(), strict=True)), notes)
     arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
@@ -213,56 +203,45 @@ def _gallery(
     return BiasSet(groups=groups, k=k, **fields, **prompts | others)
 
 
-def _read_groups(
-    rows: Rows, attributes: Sequence[str], *, every_column: bool
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return each row's groups by attribute, and notes on merged groups and other columns."""
-    names = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
-    column_of = {"group" if name == "label" else name.replace("_", " "): name for name in names}
+def _read_groups(rows: Rows, attributes: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return each row's groups by attribute, and notes on merged groups and other columns.
+
+    More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows of a column
+    that the user doesn't name.
+    """
+    columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
+    column_of = {"group" if name == "label" else name.replace("_", " "): name for name in columns}
     usual = [name for name in column_of if column_of[name] in ATTRIBUTES]
-    others = [name for name in column_of if name not in usual] if every_column or not usual else []
     groups: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
     notes: list[str] = []
-    for name in attributes or (*usual, *others):
-        cells, merged, reason = _read_group(rows, column_of.get(name, ""), is_chosen=bool(attributes))
-        if not attributes and usual and name in others and "" in cells:
-            reason = reason or "it has empty cells, each of which would cost an image"
-        if reason:
-            refused[name] = reason
-        else:
+    for name in attributes or usual or column_of:
+        if (column := column_of.get(name, "")) not in rows.columns:
+            refused[name] = rows.unusable.get(column, "there is no such column")
+            continue
+        cells = rows.strings(column)
+        labels, n_known = {*cells} - {""}, sum(map(bool, cells))
+        numbers_rows = not attributes and len(labels) == n_known > MOST_GROUPS
+        whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
+        if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
+            tens = {label: int(float(label)) // 10 * 10 for label in labels}
+            cells = [cell and f"{tens[cell]}-{tens[cell] + 9}" for cell in cells]
+        spellings, merged = merge_spellings(cells)
+        cells = [spellings[cell] for cell in cells]
+        labels = {*cells} - {""}
+        if 2 <= len(labels) <= MOST_GROUPS:
             groups[name] = cells
             notes += merged
+        else:
+            alike = f"all have {min(labels)[:40]!r}" if len(labels) == 1 else ""
+            refused[name] = alike or f"it has {len(labels)} groups"
     if not groups or (refused and attributes):
         name, reason = next(iter(refused.items()), ("", "it has no columns of groups"))
-        attribute = f"attribute {name!r}" if attributes else "attribute"
         raise InputError(
-            f"{rows.name} has no {attribute} of 2 to {MOST_GROUPS} groups (columns: "
-            f"{', '.join(column_of) or 'none'}; {f'{name!r}: ' if name else ''}{reason})."
+            f"{rows.name} has no attribute{f' {name!r}' * bool(attributes)} of 2 to {MOST_GROUPS} groups "
+            f"(columns: {', '.join(column_of) or 'none'}; {f'{name!r}: ' if name else ''}{reason})."
         )
     return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
-
-
-def _read_group(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str], tuple[str, ...], str]:
-    """Return each row's group, notes on merged groups, and why the column can't group images or "".
-
-    More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows.
-    """
-    if column not in rows.columns:
-        return [], (), rows.unusable.get(column, "there is no such column")
-    cells = rows.strings(column)
-    labels, n_known = {*cells} - {""}, sum(map(bool, cells))
-    numbers_rows = not is_chosen and len(labels) == n_known > MOST_GROUPS
-    whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
-    if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
-        tens = {label: int(float(label)) // 10 * 10 for label in labels}
-        cells = [cell and f"{tens[cell]}-{tens[cell] + 9}" for cell in cells]
-    spellings, notes = merge_spellings(cells)
-    cells = [spellings[cell] for cell in cells]
-    groups = {*cells} - {""}
-    if len(groups) == 1:
-        return cells, (), f"all have {groups.pop()[:40]!r}"
-    return cells, notes, "" if 2 <= len(groups) <= MOST_GROUPS else f"it has {len(groups)} groups"
 
 
 def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasSet:
@@ -276,13 +255,13 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
     # The paper's code uses the last word of the file's name, which has the same words as the caption.
     occupation_of = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
-    known, smallest = set(paper.occupations()), max(record.k.values())
-    fitting = [
-        row
+    known, smallest = {*paper.occupations()}, max(record.k.values())
+    others = {
+        row: ""
         for row, cells in enumerate(varied)
-        if {*record.groups} <= {*cells} and occupation_of[row] in known
-    ]
-    at, fields = rows.readable(sample, strata=occupation_of, among=fitting)
+        if not {*record.groups} <= {*cells} or occupation_of[row] not in known
+    }
+    at, fields = rows.readable(sample, others, occupation_of)
     pools, sets = np.array(occupation_of)[at], np.array(rows.strings("counterfactual_set"))[at]
     counts = {name: ((pools == name).sum(), len({*sets[pools == name]})) for name in paper.occupations()}
     ranked = tuple(name for name, (images, n_sets) in counts.items() if images >= smallest and n_sets > 1)

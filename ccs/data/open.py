@@ -152,13 +152,13 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         name: The set's name.
 
     Returns:
-        People with all columns of 2 to 50 groups that `people` takes, those of usual names first.
+        People with the groups that `open_gallery` takes by default.
 
     Raises:
         InputError: If it is no such file, or exceeds a bound.
     """
     record, rows = DatasetRecord(name=name, kind="bias"), upload_rows(data, name)
-    return make_people(record, rows, every_column=True)
+    return make_people(record, rows)
 
 
 def _open(

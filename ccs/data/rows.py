@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ccs.data import Lazy
-from ccs.data.decoding import FORMATS, decode, problem, untrusted_image
+from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
 from ccs.errors import InputError, require_seed
 
 NO_FILE = "no such file"
@@ -107,19 +107,17 @@ class Rows:
     def readable(
         self,
         sample: Sample = ALL,
-        unlabeled: Mapping[int, str] = MappingProxyType({}),
+        left_out: Mapping[int, str] = MappingProxyType({}),
         strata: Sequence[Any] = (),
         notes: Iterable[str] = (),
-        among: Iterable[int] | None = None,
     ) -> tuple[list[int], dict[str, Any]]:
         """Read every image of a sample once.
 
         Args:
             sample: The number of rows, and the seed.
-            unlabeled: Rows that are skipped, with the reason.
+            left_out: Rows that are skipped, with the reason, or "" for rows that the set doesn't have.
             strata: A value for each row of the set; the sample is drawn from each value's rows.
             notes: More notes.
-            among: The rows to draw from; by default all.
 
         Returns:
             The rows whose image can be read, and the fields of an `ImageSet` of them.
@@ -127,24 +125,23 @@ class Rows:
         Raises:
             InputError: If no image can be read.
         """
-        rows = [row for row in (range(self.count) if among is None else among) if row not in unlabeled]
         digests: dict[int, bytes] = {}
-        reasons, notes = dict(unlabeled), (*self.notes, *notes)
-        for row in sample.draw_rows(rows, strata):
-            try:
-                data = self.read(row)
-                reason = "" if self.untrusted else problem(data)
-            except OSError as error:
-                reason = error.strerror or str(error)
+        reasons, notes = {**left_out}, (*self.notes, *notes)
+        for row in sample.draw_rows([row for row in range(self.count) if row not in left_out], strata):
+            data = reason = self._image_or_reason(row)
+            if isinstance(data, bytes):
+                digest = hashlib.sha256(data).digest()
+                reason = "" if self.untrusted or digest in COMPLETE else problem(data)
             if reason:
-                reasons[row] = reason
+                reasons[row] = str(reason)
             else:
-                digests[row] = hashlib.sha256(data).digest()
+                digests[row] = digest
         paths = self.columns.get("file") or [f"row {row}" for row in range(self.count)]
-        skipped = tuple(f"{paths[row]}: {reason}" for row, reason in reasons.items())
+        skipped = tuple(f"{paths[row]}: {reason}" for row, reason in reasons.items() if reason)
         if not digests:
             refusal = f"None of the {len(skipped)} images of {self.source!r} can be used."
             raise InputError(" ".join((refusal, *skipped[:1], *notes[:3])))
+        COMPLETE.update(() if self.untrusted else digests.values())
         joined = b"".join(digests.values())
         return list(digests), {
             "name": self.name,
@@ -155,6 +152,15 @@ class Rows:
             "skipped": skipped,
             "notes": notes,
         }
+
+    def _image_or_reason(self, row: int) -> bytes | str:
+        """Read a row's encoded image, or why there is none."""
+        try:
+            return self.read(row)
+        except OSError as error:
+            if hasattr(error, "response"):  # the Hub failed, not the image
+                raise
+            return error.strerror or str(error)
 
     def load(self, most_bytes: int) -> dict[str, Any]:
         """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
@@ -168,17 +174,13 @@ class Rows:
         images: list[bytes | str] = []
         size = 0
         for row in range(self.count):
-            try:
-                data = self.read(row)
-            except OSError as error:
-                if hasattr(error, "response"):  # the Hub failed, not the image
-                    raise
-                images.append(error.strerror or str(error))
-                continue
-            size += len(data)
+            image = self._image_or_reason(row)
+            if isinstance(image, bytes):
+                size += len(image)
+                image = problem(image, FORMATS if most_bytes else None) or image
             if most_bytes and size > most_bytes:
                 raise InputError(f"{self.source} holds more than {most_bytes >> 20} MB once unpacked.")
-            images.append(problem(data, FORMATS if most_bytes else None) or data)
+            images.append(image)
         return {**vars(self), "read": images, "untrusted": bool(most_bytes)}
 
 

@@ -104,6 +104,7 @@ class TestFolder:
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
+        write(tmp_path / "animals" / "test/owl/LICENSE", b"x")  # too short for Pillow's tests of formats
         dataset = pickle.loads(pickle.dumps(open_dataset(str(tmp_path / "animals"), template="a {}.")))
         assert (dataset.classes, dataset.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
         assert (dataset.skipped, dataset.templates) == (("owl/0.png: empty file",), ("a {}.",))
@@ -114,7 +115,10 @@ class TestFolder:
         with pytest.raises(InputError, match="no class folders"):
             open_dataset(str(tmp_path / "animals/test/owl"))
         assert renamed.source == f"{tmp_path / 'animals'} (split test)"
-        assert dataset.notes == ("not in the split test: 1 file train/owl/9.png",)
+        assert dataset.notes == (
+            "not in the split test: 1 file train/owl/9.png",
+            "not an image: 1 file owl/LICENSE",
+        )
         assert open_images(f"{tmp_path / 'animals'}:train").source.endswith("animals (split train)")
         write(tmp_path / "animals" / "mammal/1.png", noisy(1))
         assert open_dataset(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
