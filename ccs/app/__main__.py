@@ -176,7 +176,7 @@ def warm(app: App) -> None:
             with suppress(InputError):  # the button of Start has one answer for everyone
                 screen.set_ablation(claim_of(screen).heads)
                 work(screen)
-    sandbox.warm("ccs.app.services.uploads", "ccs.data.untrusted")
+    sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 
 
 if __name__ == "__main__":

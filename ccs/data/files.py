@@ -202,7 +202,7 @@ def _in_archive(opener: Opener) -> _Listed:
                     place = partial(_open_range, opener, entry.offset_data, entry.size)
                     yield entry.name.removeprefix("./"), place
         elif not start.startswith(b"PK"):
-            raise ValueError("it is no folder, zip, tar, or Parquet file")
+            raise ValueError("it is no zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
         name = member.filename
         if not member.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be

@@ -40,7 +40,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         if archives[0].lower().endswith(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
-            rows = read_parquet(files.openers, record.name, as_text(files.source), record.image)
+            rows = read_parquet(files.openers, record, as_text(files.source))
             return replace(rows, notes=files.notes)
         files, split = unpack(files, files.openers), ""
     labeled, table = record.kind != "images", ""

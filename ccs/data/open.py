@@ -6,22 +6,25 @@ and notebooks print.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from ccs import sandbox
 from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet
 from ccs.data.clips import retrieval_set
 from ccs.data.files import SPLITS, VIDEOS, list_files
-from ccs.data.hub import download
+from ccs.data.hub import PREFIX, download, hub_rows
 from ccs.data.labeled import make_people, make_set, renamed
 from ccs.data.layouts import read_files
-from ccs.data.rows import Sample
+from ccs.data.rows import Sample, of_plain
 from ccs.data.synthetic import image_set, open_world
-from ccs.data.untrusted import PREFIX, hub_rows, upload_rows
 from ccs.errors import InputError
 from ccs.files import as_text
 
@@ -29,8 +32,8 @@ log = logging.getLogger(__name__)
 
 WORLD_IMAGES = 5000
 """The default number of synthetic scenes."""
-DATA_ROOT = "CCS_DATA"
-"""The environment variable with a folder of local copies, each under its set's name."""
+MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
+"""The most that an upload may hold: images, and bytes once unpacked."""
 _HUB_ID = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
 
 
@@ -133,19 +136,16 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         >>> open_images("world", 3).images[0].size
         (72, 72)
     """
-    sample = Sample(max_images, seed)
     if spec in ("world", "world/images"):
         return image_set(max_images or WORLD_IMAGES, seed)
-    known = SOURCES.get(ALIASES.get(spec, spec))
-    holds_clips = known is not None and known.kind == "videos"
-    opened = None if holds_clips else _open(spec, "images", sample, (), split)
+    opened = _open(spec, "images", Sample(max_images, seed), (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
     return opened
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
-    """Open an uploaded zip or Parquet file as `open_gallery` does, within the bounds of `untrusted`.
+    """Open an uploaded zip or Parquet file in the sandbox, as `open_gallery` does.
 
     Args:
         data: The file.
@@ -155,10 +155,19 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         People with the groups that `open_gallery` takes by default.
 
     Raises:
-        InputError: If it is no such file, or exceeds a bound.
+        InputError: If it is no such file, or holds more than `MOST_FILES` images, or `MOST_BYTES` once
+            unpacked.
     """
-    record, rows = DatasetRecord(name=name, kind="bias"), upload_rows(data, name)
-    return make_people(record, rows)
+    fields = sandbox.run(_read_upload, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
+    return make_people(DatasetRecord(name=name, kind="bias"), of_plain(fields, name, "the file"))
+
+
+def _read_upload(data: bytes) -> dict[str, Any]:
+    files = list_files(partial(io.BytesIO, data), "The file")
+    rows = read_files(files, DatasetRecord(name="The file", kind="bias"))
+    if rows.count > MOST_FILES:
+        raise InputError(f"The file holds {rows.count} images; at most {MOST_FILES} are accepted.")
+    return rows.load(MOST_BYTES)
 
 
 def _open(
@@ -170,7 +179,9 @@ def _open(
         if names and isinstance(drawn, ClassificationSet):
             return replace(drawn, classes=renamed(drawn.classes, names, spec))
         return drawn
-    record, place, split = _describe(spec, kind, split)
+    record, place, split = _find(spec, kind, split)
+    if record.kind == "videos" and kind != "classification":
+        raise InputError(f"{spec!r} is a set of clips; images are needed here.")
     rows = hub_rows(record, sample.max_rows) if place is None else None
     if rows is None:
         files = download(record) if place is None else list_files(place, as_text(str(place)))
@@ -180,9 +191,7 @@ def _open(
         rows = read_files(files, record, split)
         if record.names_file:
             if record.names_file not in files.openers:
-                raise InputError(
-                    f"{spec!r} needs the file {record.names_file} with the names of its classes."
-                )
+                raise InputError(f"{spec!r} needs {record.names_file} with the names of its classes.")
             names = files.read(record.names_file).decode("utf-8-sig").strip("\n").splitlines()
     opened = make_set(record, rows, sample, names)
     for note in opened.notes:
@@ -190,42 +199,28 @@ def _open(
     return opened
 
 
-def local_copy(record: DatasetRecord) -> Path | None:
-    """Find a known set's folder or file in CCS_DATA.
-
-    Returns:
-        Its path; None if the set is to be fetched from the Hub.
-
-    Raises:
-        InputError: If it is neither here nor on the Hub.
-    """
-    root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for suffix in ("", ".parquet", ".zip", ".tar"):
-        if (path := root / f"{record.name}{suffix}").exists():
-            return path
-    if record.hub is None:
-        instruction = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
-        raise InputError(f"{record.name!r} is not on the Hub; {instruction}.")
-    return None
-
-
-def _describe(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None, str]:
-    """Describe a set; return its record, its file or folder (None if it is on the Hub), and its split."""
+def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None, str]:
+    """Find a set; return its record, its file or folder (None if it is on the Hub), and its split."""
     place, _, word = spec.rpartition(":")
     if word.casefold() in SPLITS and Path(place).expanduser().exists():
         spec, split = place, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
-        return known, local_copy(known), split
-    path, is_untrusted = Path(spec).expanduser(), spec.startswith(PREFIX)
-    if path.suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl") and path.is_file():
-        raise InputError(f"{spec!r} is no dataset; give the folder with the images, and labels.csv in it.")
+        root = Path(os.environ.get("CCS_DATA") or "/nowhere").expanduser()
+        copies = [root / f"{known.name}{suffix}" for suffix in ("", ".parquet", ".zip", ".tar")]
+        local = next(filter(Path.exists, copies), None)
+        if local is None and known.hub is None:
+            instruction = f"put a local copy in $CCS_DATA/{known.name} ({known.verified})"
+            raise InputError(f"{known.name!r} is not on the Hub; {instruction}.")
+        return known, local, split
+    path = Path(spec).expanduser()
     if path.exists():
         name = path.resolve().name if path.is_dir() else path.stem
         return DatasetRecord(name=as_text(name), kind=kind), path, split
     address = _HUB_ID.fullmatch(spec.removeprefix(PREFIX))
     if address and ".." not in address[1] and not spec.startswith("."):
-        name, split_there = spec if is_untrusted else address[1], address[2] or ""
-        return DatasetRecord(name=name, kind=kind, hub=address[1], split=split_there, large=True), None, split
+        name, on_hub = address[1], address[2] or ""
+        record = DatasetRecord(name=name, kind=kind, hub=name, split=on_hub, large=True)
+        return replace(record, name=spec) if spec.startswith(PREFIX) else record, None, split
     known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
     raise InputError(
         f"{spec[:300]!r} does not exist. Give a folder of images, a zip, tar, or Parquet file, a known set"

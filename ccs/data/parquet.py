@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -21,12 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
+from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, Opener
 from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 """The usual names of a column of images."""
+_BINARY = ("binary", "large_binary", "binary_view")
 AT_ONCE, BATCH_BYTES, GROUP_BYTES = 64, 2**25, 2**30
 """Rows that are decoded at once, roughly their most bytes, and the most bytes of a row group."""
 
@@ -49,24 +52,20 @@ def _open(opener: Opener) -> pq.ParquetFile:
 
 def read_parquet(
     files: Mapping[str, Opener],
-    name: str,
+    record: DatasetRecord,
     source: str,
-    image: str = "image",
     max_rows: int | None = None,
     *,
     spaced: bool = True,
-    labeled: bool = True,
 ) -> Rows:
     """Read the rows of Parquet files; images stay where they are.
 
     Args:
         files: The files by path, in order.
-        name: The set's name in messages.
+        record: The set's record. Of images without labels (kind "images"), no other columns are read.
         source: Where the rows come from.
-        image: The column of images, if it is there.
         max_rows: The most rows, as many of each file; by default all.
         spaced: Whether these come from evenly spaced row groups of a file, or from its first ones.
-        labeled: Whether other columns are read too.
 
     Raises:
         InputError: If a file is broken or has too large row groups, columns differ, or none holds images.
@@ -77,40 +76,39 @@ def read_parquet(
     unusable: dict[str, str] = {}
     image_column, total = "", 0
     for number, (path, opener) in enumerate(files.items(), 1):
+        wanted = None if max_rows is None else -(-max_rows * number // len(files)) - total
         try:
             opened = _open(opener)
             schema = opened.schema_arrow
             if not image_column:
-                image_column, *others = image_columns(schema, image)
-                left_out = {image_column, *others} if labeled else {*schema.names}
-                columns = {column: [] for column in schema.names if column not in left_out}
-            if missing := sorted({*columns, image_column} - {*schema.names}):
-                raise ValueError(f"{path} has no column {missing[0]!r}, which the first file has")
-            wanted = None if max_rows is None else -(-max_rows * number // len(files)) - total
+                image_column, *others = image_columns(schema, record.image)
+                left_out = {image_column, *others} if record.kind != "images" else {*schema.names}
+                columns = {name: [] for name in schema.names if name not in left_out}
+            if missing := {*columns, image_column} - {*schema.names}:
+                raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
             end, chosen = _row_groups(opened.metadata, opener, total, wanted, spaced=spaced)
-            unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
-            usable = [column for column in columns if column not in unusable]
+            unusable |= {name: why for name in columns if (why := _unusable(schema.field(name).type))}
+            usable = [name for name in columns if name not in unusable]
             # Group by group, since the columns of a group are next to each other in the file.
             tables = [opened.read_row_group(group.number, columns=usable) for group in chosen]
-            table = pa.concat_tables(tables) if tables else schema.empty_table()
-            names = _class_names(schema)
+            table, names = pa.concat_tables(tables or [schema.empty_table()]), _class_names(schema)
             for column in usable:
                 if (cells := _plain_cells(table.column(column))) is None:
                     unusable[column] = "it holds lists of several values"
                     continue
                 if column in names:
                     classes[column] |= dict.fromkeys(names[column])
-                    cells = _by_name(cells, names[column], f"The column {column!r} of {name!r}")
+                    cells = _by_name(cells, names[column], f"The column {column!r} of {record.name!r}")
                 columns[column] += cells[: end - total]
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            if hasattr(error, "response"):  # the Hub failed, not the file
+            if hasattr(error, "response") or isinstance(error, InputError):  # the Hub failed, not the file
                 raise
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
         groups += chosen
         total = end
     return Rows(
-        name=name,
+        name=record.name,
         source=source,
         count=total,
         read=ImageColumn(groups, image_column),
@@ -128,8 +126,8 @@ def _row_groups(
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
         raise ValueError(
-            f"a row group has {largest >> 20:,} MB, which may be in memory twice, and at most "
-            f"{GROUP_BYTES >> 20:,} MB are read: write smaller ones, such as row_group_size=1000"
+            f"a row group has {largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read: write "
+            "smaller ones, such as row_group_size=1000"
         )
     wanted = metadata.num_rows if wanted is None else wanted
     needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
@@ -155,9 +153,9 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
     def holds_images(kind: pa.DataType) -> bool:
         if kinds.is_struct(kind):
             return bool(kind.get_field_index("bytes") >= 0)
-        if kinds.is_list(kind) or kinds.is_large_list(kind):
-            return bool(kinds.is_uint8(kind.value_type))
-        return _is_binary(kind.value_type if kinds.is_dictionary(kind) else kind)
+        is_list = kinds.is_list(kind) or kinds.is_large_list(kind)
+        value = kind.value_type if is_list or kinds.is_dictionary(kind) else kind
+        return str(value) in (("uint8",) if is_list else _BINARY)
 
     usual = {column: place for place, column in enumerate((*IMAGES[::-1], wanted))}
     columns = [column.name for column in schema if holds_images(column.type)]
@@ -166,36 +164,25 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
     return sorted(columns, key=lambda column: -usual.get(column, -1))
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
-
-
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of class numbers, by column, as `datasets` writes them next to a schema."""
-    try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        return {
-            column: list(map(tidy, feature["names"]))
-            for column, feature in features.items()
-            if isinstance(feature, dict) and isinstance(feature.get("names"), list)
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        listed = {column: feature["names"] for column, feature in features.items() if "names" in feature}
+        return {column: [*map(tidy, names)] for column, names in listed.items() if isinstance(names, list)}
+    return {}
 
 
 def _unusable(kind: pa.DataType) -> str:
     """Return why cells of a type cannot label images, "" if they can, or if it depends on the cells."""
     is_list = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
-    value = kind
-    if is_list or kinds.is_dictionary(kind):
-        value = kind.value_type
-    elif kinds.is_struct(kind) and kind.num_fields == 1:
+    value = kind.value_type if is_list or kinds.is_dictionary(kind) else kind
+    if kinds.is_struct(kind) and kind.num_fields == 1:
         value = kind[0].type
-    if kinds.is_null(value):
-        return "it is empty"
     if kinds.is_nested(value) or (is_list and kinds.is_floating(value)):
         return "it holds lists or records of several values"
-    return "it holds neither text nor numbers" * (_is_binary(value) or kinds.is_fixed_size_binary(value))
+    is_bytes = str(value) in _BINARY or kinds.is_fixed_size_binary(value)
+    return "it is empty" if kinds.is_null(value) else "it holds neither text nor numbers" * is_bytes
 
 
 def _plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
@@ -233,14 +220,13 @@ class ImageColumn:
 
     def __init__(self, groups: Sequence[_Group], column: str) -> None:
         self._groups, self._column = groups, column
-        self._clear()
+        self._close()
 
-    def _clear(self) -> None:
+    def _close(self) -> None:
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._group, self._first = _Group(OnDisk(""), -1, 0, 1), 0
         self._file: Any = None
-        self._batch: Any = ()
-        self._batches: Any = iter(())
+        self._group: _Group | None = None
+        self._first, self._batch, self._batches = 0, pa.array([]), iter(())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageColumn, (self._groups, self._column)
@@ -248,26 +234,27 @@ class ImageColumn:
     def __call__(self, row: int) -> bytes:
         """Read the encoded image of a row. Raises OSError if there is none, even for a path to one."""
         if self._process != os.getpid():  # a forked process shares the position in the file
-            self._clear()
+            self._close()
         with self._lock:
-            group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
             try:
-                if group is not self._group or row < self._first:
-                    if self._file is None or group.opener is not self._group.opener:
-                        self._file = _open(group.opener)
-                    self._group, self._first, self._batch = group, group.first, ()
-                    self._batches = self._file.iter_batches(
-                        group.at_once, row_groups=[group.number], columns=[self._column]
-                    )
-                while row >= self._first + len(self._batch):
-                    self._first += len(self._batch)
-                    self._batch = next(self._batches).column(0)
-                cell: Any = self._batch[row - self._first].as_py()
+                cell: Any = self._seek(row)[row - self._first].as_py()
             except (pa.ArrowException, StopIteration) as error:
-                self._clear()
+                self._close()
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None
         cell = cell.get("bytes") if isinstance(cell, dict) else cell
-        cell = bytes(cell) if isinstance(cell, list) else cell
-        if not isinstance(cell, bytes) or not cell:
+        if not cell or not isinstance(cell, bytes | list):
             raise OSError("no image in this row")
-        return cell
+        return bytes(cell)
+
+    def _seek(self, row: int) -> pa.Array:
+        """Return the batch with this row."""
+        group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
+        if group is not self._group or row < self._first:
+            if self._group is None or group.opener is not self._group.opener:
+                self._file = _open(group.opener)
+            self._group, self._first, self._batch = group, group.first, pa.array([])
+            self._batches = self._file.iter_batches(group.at_once, [group.number], [self._column])
+        while row >= self._first + len(self._batch):
+            self._first += len(self._batch)
+            self._batch = next(self._batches).column(0)
+        return self._batch

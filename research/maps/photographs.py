@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from ccs.app.services.examples import as_model_input
 from ccs.batch.pages import in_brackets, markdown_table
-from ccs.data import Lazy, templates
+from ccs.data import DatasetRecord, Lazy, templates
 from ccs.data.decoding import decode
 from ccs.data.files import OnDisk
 from ccs.data.parquet import read_parquet
@@ -51,7 +51,7 @@ def read_column(path: str, name: str) -> Lazy[Image.Image]:
     """
     if name not in read_schema(path).names:
         raise InputError(f"{path} has no column {name!r}.")
-    rows = read_parquet({path: OnDisk(path)}, path, path, name, labeled=False)
+    rows = read_parquet({path: OnDisk(path)}, DatasetRecord(name=path, kind="images", image=name), path)
     return Lazy(decode, Lazy(rows.read, range(rows.count)))
 
 

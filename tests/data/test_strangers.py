@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccs.data import untrusted
+from ccs.data.hub import balanced_rows
 from ccs.data.open import open_gallery, open_images
-from ccs.data.untrusted import balanced_rows
 from ccs.errors import InputError
 from tests.support import fairface_sample
 from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
@@ -65,7 +64,7 @@ def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images("hf://datasets/user/photos", 20)
     hub.put("datasets", PHOTOGRAPHS, {"train.parquet": as_parquet(cells(4))})
-    monkeypatch.setattr(untrusted, "MAX_BYTES", 100)
+    monkeypatch.setattr("ccs.data.hub.MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images("hf://datasets/user/photos", 4)
 
@@ -81,7 +80,7 @@ def test_the_rule_is_the_first_of_each_group():
     cells = [(letter, "m") for letter in "baaabb"]
     assert balanced_rows(cells, 4) == [1, 0, 2, 4]
     assert balanced_rows(cells, 3) == [1, 0, 2]  # the last in the alphabet has one less
-    assert balanced_rows(cells, 7) is None
+    assert balanced_rows(cells, 7) == []
 
 
 def put_faces(hub, labels):

@@ -14,7 +14,7 @@ from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.cache import Cache
 from ccs.app.services.images import Images
 from ccs.app.services.model_cache import RETRY, saw_drawings_only
-from ccs.data import SOURCES, BiasSet, ImageSet, untrusted
+from ccs.data import SOURCES, BiasSet, ImageSet, hub
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 
@@ -102,9 +102,9 @@ class Galleries:
             return self._sets[name]
 
     def _fetch(self, name: str, tell: Tell) -> bool:
-        if not untrusted.excerpt_file(SOURCES[name]).exists():
+        if not hub.excerpt_file(SOURCES[name]).exists():
             tell(0.0, f"Fetching {SOURCES[name].title} from the Hub, once")
-            untrusted.fetch_excerpt(SOURCES[name])
+            hub.fetch_excerpt(SOURCES[name])
         self._sets[name] = _open(name)
         return True
 
