@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import ccs
 from ccs import results
@@ -204,6 +205,24 @@ def test_groups_that_are_too_small_are_reported(monkeypatch):
     assert sentences == [f"world/faces, {note}"]
     assert people.notes[-1] == note
     assert people.fingerprint != faces.fingerprint
+
+
+def test_a_resumed_run_decodes_only_new_images_to_check_them(tmp_path, monkeypatch):
+    decoded = []
+    monkeypatch.setattr("ccs.data.rows.problem", lambda data: decoded.append(data) or "")
+    settings = Settings(images=str(tmp_path / "images"), suite="none")
+    for first, count in ((0, 3), (3, 1), (0, 0)):  # the images written before each run
+        monkeypatch.setattr("ccs.data.rows.COMPLETE", COMPLETE := set())
+        monkeypatch.setattr(inputs, "COMPLETE", COMPLETE)
+        write_images(
+            tmp_path / "images",
+            [Image.new("RGB", (9, 9), (first + i, 0, 0)) for i in range(count)],
+            [f"{first}"],
+        )
+        images, _, _ = inputs.open_all(settings, print, tmp_path / "complete")
+        assert len(decoded) == count
+        decoded.clear()
+    assert len(images.images) == 4
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.0])

@@ -11,7 +11,7 @@ from functools import cache, partial
 from tqdm import tqdm
 
 from ccs.batch.compute import Compute, Settings
-from ccs.batch.compute.stages import Lost, Processes, in_processes, locked
+from ccs.batch.compute.stages import STAGES, Lost, Processes, in_processes, locked
 from ccs.errors import InputError
 from ccs.progress import JsonLines, RunBar
 
@@ -66,7 +66,8 @@ def compute(settings: Settings, processes: Processes) -> int:
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
-        open_data = cache(lambda data: processes.once(lambda: inputs.open_all(data, tell)))
+        checked = settings.out / STAGES / "complete"
+        open_data = cache(lambda data: processes.once(lambda: inputs.open_all(data, tell, checked)))
         opened = [open_data(replace(of_model, models=())) for of_model in by_model]
         for number, of_model in enumerate(by_model):
             try:

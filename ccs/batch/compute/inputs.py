@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,10 @@ from ccs.analysis.inputs import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic
-from ccs.data.decoding import UNREADABLE
+from ccs.data.decoding import COMPLETE, UNREADABLE
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
+from ccs.files import atomic_write
 from ccs.model.model import Model
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
@@ -38,16 +40,21 @@ _MOST_WORKERS = 16
 # Sets ---------------------------------------------------------------------------------------------------
 
 
-def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
+def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | None = None) -> Opened:
     """Fetch, open, and hash all that a run reads.
 
     Args:
         settings: The run's settings.
         tell: Gets a sentence for everything that is left out.
+        checked: The file that keeps the SHA-256 of images that are complete: a resumed run doesn't decode
+            these to check it.
 
     Raises:
         InputError: The images or a set that the user names can't be used, or two sets have one name.
     """
+    if checked and checked.exists():
+        hashes = checked.read_bytes()
+        COMPLETE.update(hashes[start : start + 32] for start in range(0, len(hashes), 32))
     images = open_images(settings.images, settings.max_images, seed=settings.seed)
     if (count := len(images.images)) < 2:
         raise InputError(
@@ -71,6 +78,9 @@ def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"Two sets have the name {twice[0]!r}, under which results are stored: rename one.")
+    if checked and COMPLETE:
+        with atomic_write(checked) as temporary:
+            temporary.write_bytes(b"".join(sorted(COMPLETE)))
     return images, sets, absent
 
 
