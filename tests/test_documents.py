@@ -103,10 +103,11 @@ def test_links_of_documents_lead_somewhere_and_variables_are_read():
 def test_python_of_documents_imports_what_exists():
     for path in DOCUMENTS:
         for block in re.findall(r"^```python\n(.*?)^```", path.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-            imports = [node for node in ast.parse(block).body if isinstance(node, ast.Import | ast.ImportFrom)]
-            for statement in map(ast.unparse, imports):
-                if "my_methods" not in statement and "trackio" not in statement:
-                    exec(statement, {})
+            for node in ast.parse(block).body:
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    statement = ast.unparse(node)
+                    if "my_methods" not in statement and "trackio" not in statement:
+                        exec(statement, {})
 
 
 def test_every_option_has_a_user():
