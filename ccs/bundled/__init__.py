@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -54,12 +55,14 @@ class KnownHeads:
         }
 
 
+@lru_cache(64)
 def known_heads(model: str) -> KnownHeads | None:
     """Return the facts about the heads of a bundled model; None if there are none."""
     content = _read(model, FILE)
     return None if content is None else TypeAdapter(KnownHeads).validate_json(content)
 
 
+@lru_cache(64)
 def _read(model: str, name: str) -> bytes | None:
     """Return a file of a bundled model; None if there is none."""
     file = _MODELS / model / name
@@ -96,6 +99,7 @@ class Planted:
     carries: Mapping[str, HeadSet]
 
 
+@lru_cache(64)
 def planted_truth(model: str) -> Planted | None:
     """Return the truth about the bundled model of that name; None if nothing was planted in it."""
     content = _read(model, TRUTH_FILE)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
@@ -149,10 +151,17 @@ def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
     return _as_url(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth)
 
 
-def patch_rows(*maps: np.ndarray) -> list[list[float]]:
-    """Return a table's rows: the place of each patch, and its value in each map [rows, columns]."""
-    places = np.ndindex(maps[0].shape)
-    return [[y, x, *(round(float(values[y, x]), 8) for values in maps)] for y, x in places]
+def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return a row for each patch of each image.
+
+    Args:
+        texts: Column -> a text for each image.
+        maps: Column -> the patches' values [images, rows, columns].
+    """
+    image, row, column = np.indices(next(iter(maps.values())).shape).reshape(3, -1)
+    columns = {name: np.array(values, object)[image] for name, values in texts.items()}
+    values = {name: values.ravel() for name, values in maps.items()}
+    return pd.DataFrame({**columns, "row": row, "column": column, **values}).round(8)
 
 
 def _pixels(image: Image.Image) -> np.ndarray:

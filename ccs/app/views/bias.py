@@ -86,14 +86,11 @@ def first_images(screen: Screen, embedded: Embedded, settings: Mapping[str, Any]
     query, pool = embedded.query, len(embedded.query.pool())
     labels, n = query.gallery.groups[query.attribute], min(FACES, pool)
     orders = dict(zip(("before", "after"), embedded.first(n), strict=True))
-    tables = [
-        pd.DataFrame({"ranking": side, "rank": range(1, n + 1), "image": order, "group": labels[order]})
-        for side, order in orders.items()
-    ]
+    rows = pd.DataFrame(orders, range(1, n + 1)).rename_axis("rank")
+    rows = rows.melt(var_name="ranking", value_name="image", ignore_index=False).reset_index()
+    rows = rows.assign(group=labels[rows["image"]])[["ranking", "rank", "image", "group"]]
     values = {"orders": orders, "labels": labels, "face": partial(screen.app.face, query.gallery.name)}
-    return Figure(
-        "first-images", pd.concat(tables), settings, values={**values, "pool": pool, "query": query}
-    )
+    return Figure("first-images", rows, settings, values={**values, "pool": pool, "query": query})
 
 
 def part_changes(embedded: Embedded) -> PartChanges | None:

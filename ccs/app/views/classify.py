@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ccs.analysis.classify import ClassTable, label_images
 from ccs.app.html import program
@@ -22,6 +22,8 @@ from ccs.app.views.query import shareable
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics.accuracy import class_weights
+
+LISTED = 5  # classes of an image
 
 
 def shown_example(screen: Screen) -> Example:
@@ -78,7 +80,9 @@ def answers_figure(screen: Screen, ablate: HeadSet, example: Example, head: Head
     names = np.repeat([image.name for image in example.images], len(example.classes))
     settings = {**screen.settings, "template": " | ".join(example.templates)}
     settings |= {"ablated heads": str(head)} if head else {}
-    values = {"result": table, "example": example, "model": screen.model}
+    order = np.argsort(-table.rows[["before", "after"]].max(axis=1), kind="stable")
+    listed = [rows.head(LISTED).to_numpy().tolist() for _, rows in table.rows.iloc[order].groupby("image")]
+    values = {"result": table, "example": example, "listed": listed, "model": screen.model}
     return Figure("classify", table.rows.assign(image=names), settings, str(head or ""), values)
 
 
@@ -99,16 +103,14 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
         stories = []
         for example in candidates:
             sets = [NO_HEADS, *(HeadSet([head]) for head in heads)]
-            embedded = [app.images(example.images).embed(model, heads) for heads in sets]
-            texts = class_matrix(screen, example).T
-            shares = np.stack([model.probabilities(units @ texts) for units in embedded])
+            texts, embed = class_matrix(screen, example).T, partial(app.images(example.images).embed, model)
+            shares = np.stack([model.probabilities(embed(heads) @ texts) for heads in sets])
             first = shares[0].argmax(axis=1)
-            costs = (shares[:1] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
+            costs = (shares[0] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
             if example.answers:
                 costs = costs - (np.array(example.classes)[first] != np.array(example.answers))
             best, at = np.unravel_index(costs.argmax(), costs.shape)
-            alone = replace(example, images=(example.images[at],))
-            stories.append((float(costs.max()), list(heads)[best], alone))
+            stories.append((costs.max(), list(heads)[best], replace(example, images=(example.images[at],))))
         return max(stories, key=lambda story: story[0])[1:]
 
     images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
@@ -148,29 +150,25 @@ def explain_answers(screen: Screen) -> Figure | None:
     model, example, ablate, images = screen.model, shown_example(screen), screen.fitted, screen.images
     if len(classes := example.classes) < 2:
         return None
-    sets = [HeadSet(), *([ablate] if ablate else [])]
+    sets = [NO_HEADS, ablate] if ablate else [NO_HEADS]
     weights = np.stack([class_matrix(screen, example, heads) for heads in sets])
-    embedded = np.stack([images.embed(model, heads) for heads in sets])
-    cosines = embedded @ weights.swapaxes(1, 2)  # [sets, images, classes]
+    cosines = np.stack([images.embed(model, heads) for heads in sets]) @ weights.swapaxes(1, 2)
     first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
-    places = np.arange(len(first))
-    along = weights[:, first] - weights[:, second]  # [sets, images, d]
-    pairs = zip(along, sets, strict=True)
-    maps = np.stack(
-        [images.contribution_maps(model, model.heads, at, heads)[places, places] for at, heads in pairs]
+    at = np.arange(len(first))
+    leads = cosines[:, at, first] - cosines[:, at, second]  # [sets, images]
+    along = zip(weights[:, first] - weights[:, second], sets, strict=True)
+    maps = np.stack([images.contribution_maps(model, model.heads, v, heads)[at, at] for v, heads in along])
+    names = [image.name for image in images.originals]
+    texts = {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
+    rows = examples.patch_table(
+        {"image": names, **texts}, dict(zip(("all on", "ablated"), maps, strict=False))
     )
-    leads = cosines[:, places, first] - cosines[:, places, second]
-    rows, overlaid = [], []
-    for i, (image, picture) in enumerate(zip(images.originals, images.inputs(model), strict=True)):
-        answer, other, largest = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
-        rows += [[image.name, answer, other, *cells] for cells in examples.patch_rows(*maps[:, i])]
-        overlays = [examples.tint(picture, values, largest) for values in maps[:, i]]
-        overlaid.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
+    pairs = zip(images.inputs(model), maps.swapaxes(0, 1), strict=True)
+    overlays = [[examples.tint(picture, m, np.abs(both).max()) for m in both] for picture, both in pairs]
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
-    columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]
+    shown = list(zip(names, *texts.values(), overlays, leads.T, strict=True))
     settings = {**screen.settings, "template": " | ".join(example.templates)}
-    values = {"images": overlaid, "ablate": ablate, "share": share}
-    return Figure("why", pd.DataFrame(rows, columns=columns), settings, values=values)
+    return Figure("why", rows, settings, values={"images": shown, "ablate": ablate, "share": share})
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:

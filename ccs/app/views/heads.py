@@ -30,17 +30,6 @@ post_fields("heads/text", "text")  # another of the head's texts ranks images
 post_fields("heads/find", "find", tab="heads")  # "" closes the search
 
 
-def find_table(screen: Screen) -> pd.DataFrame:
-    """Return the heads by how strongly they encode the visitor's text."""
-    app, model, text = screen.app, screen.model, screen.state.find
-
-    def search() -> pd.DataFrame:
-        screen.tell(0.5, f"Ranking heads by “{text}”")
-        return ccs.find_heads(model, text, app.galleries.find(world(model.name).pictures, screen.tell)).rows
-
-    return app.cache.get(("find", hash_of(model), text), search)
-
-
 def show_heads(screen: Screen) -> dict[str, Any]:
     """Return the panel of one head, and a search over all."""
     head = screen.state.head
@@ -69,12 +58,18 @@ def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Empty]:
 
 
 def _search(screen: Screen) -> Figure:
-    """Return the heads that encode the text best."""
-    columns = ["head", "rank", "share", "best", "best_share", "encodes"]
-    rows = find_table(screen)[columns].head(RESULTS)
-    concepts = [screen.records.head(Head.parse(name)).concept for name in rows["head"]]
-    settings = {"text": screen.state.find, "ablated heads": "", "gallery": world(screen.state.model).pictures}
-    return Figure("find", rows, {**screen.settings, **settings}, values={"concepts": concepts})
+    """Return the heads that encode the visitor's text best."""
+    app, model, text, name = screen.app, screen.model, screen.state.find, world(screen.state.model).pictures
+
+    def search() -> pd.DataFrame:
+        screen.tell(0.5, f"Ranking heads by “{text}”")
+        return ccs.find_heads(model, text, app.galleries.find(name, screen.tell)).rows
+
+    rows = app.cache.get(("find", hash_of(model), text), search).head(RESULTS)
+    rows = rows[["head", "rank", "share", "best", "best_share", "encodes"]]
+    concepts = [screen.records.head(Head.parse(head)).concept for head in rows["head"]]
+    settings = {**screen.settings, "text": text, "ablated heads": "", "gallery": name}
+    return Figure("find", rows, settings, values={"concepts": concepts})
 
 
 def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
@@ -110,17 +105,16 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
         along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
         maps["written"] = images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0]
     peak = max(float(maps["attention"].max()), 1 / maps["attention"][0].size)  # if it attends elsewhere
-    largest, rows, mapped_images = float(np.abs(maps.get("written", 0)).max()), [], []
-    pictures = zip(images.originals, images.inputs(model), *maps.values(), strict=True)
-    for image, picture, attention, *written in pictures:
-        rows += [[image.name, *cells] for cells in examples.patch_rows(attention, *written)]
-        overlays = [examples.tint(picture, values, largest) for values in written]
-        overlays = [examples.highlight(picture, attention, peak), *overlays]
-        mapped_images.append((image.name, overlays, attention))
+    largest, names = float(np.abs(maps.get("written", 0)).max()), [image.name for image in images.originals]
+    overlays = [
+        [examples.highlight(picture, attention, peak), *(examples.tint(picture, w, largest) for w in written)]
+        for picture, attention, *written in zip(images.inputs(model), *maps.values(), strict=True)
+    ]
     values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak}
-    table = pd.DataFrame(rows, columns=["image", "row", "column", *maps])
+    values["images"] = list(zip(names, overlays, maps["attention"], strict=True))
+    table = examples.patch_table({"image": names}, maps)
     settings = {**screen.settings, "ablated heads": str(ablate)}
-    return Figure("where", table, settings, str(head), {**values, "images": mapped_images})
+    return Figure("where", table, settings, str(head), values)
 
 
 def _text_of(record: HeadRecord, number: int) -> str:

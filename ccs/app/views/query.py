@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,20 +30,17 @@ from ccs.metrics.skew import MetricName
 OPENING = ("judge", "artist", "teacher")
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 DRAWS = 400  # of the intervals
-NO_FILES: Files = []
-_ORDER = (
-    ",very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark,"
-    "child,young,adult,middle-aged,old,"
-)
-"""Groups that have an order."""
+TONES = "very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark"
+AGES = "child,young,adult,middle-aged,old"
+_PLACES = {name: place for place, name in enumerate(f"{TONES},{AGES}".split(","))}
 
 
 def natural_order(groups: Iterable[str]) -> list[str]:
     """Return groups from light to dark and from young to old, numbers by size, others by name."""
 
     def place(name: str) -> tuple[float, str]:
-        known, number = _ORDER.find(f",{name.casefold()},"), re.match(r"\d+", name)  # "0-2" before "10-19"
-        return (known if known >= 0 else float(number[0]) if number else 1e9), name
+        number = re.match(r"\d+", name)  # "0-2" before "10-19"
+        return _PLACES.get(name.casefold(), float(number[0]) if number else 1e9), name
 
     return sorted(groups, key=place)
 
@@ -77,9 +75,8 @@ class BiasQuery:
         gallery = app.galleries.people(app.gallery_name(state))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
-        return cls(
-            people, app.attribute(state), gallery.occupations, min(state.row, len(people.occupations) - 1)
-        )
+        row = min(state.row, len(people.occupations) - 1)
+        return cls(people, app.attribute(state), gallery.occupations, row)
 
     @property
     def occupations(self) -> tuple[str, ...]:
@@ -150,20 +147,16 @@ class Embedded(NamedTuple):
 
     def mean_skews(self) -> list[float]:
         """Return the mean MaxSkew over occupations, before and after."""
-        gallery, attribute = self.query.gallery, self.query.attribute
-        pairs = zip(self.images, self.texts, strict=True)
-        tasks = ((images, rank_gallery(gallery, attribute, texts)) for images, texts in pairs)
-        return [means(images, task)["MaxSkew"] for images, task in tasks]
+        tasks = [rank_gallery(self.query.gallery, self.query.attribute, texts) for texts in self.texts]
+        return [means(*side)["MaxSkew"] for side in zip(self.images, tasks, strict=True)]
 
     def measure(self, screen: Screen) -> BiasTable:
         """Return the bias before and after the screen's ablation."""
         model, ablate, query = screen.model, screen.state.ablate, self.query
         pairs = [values if ablate else values[:1] for values in self[1:]]
         settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
-        return screen.app.cache.get(
-            ("bias", hash_of(model), query.key, ablate),
-            lambda: measure_people(model, query.gallery, query.attribute, *pairs, **settings),
-        )
+        measure = partial(measure_people, model, query.gallery, query.attribute, *pairs, **settings)
+        return screen.app.cache.get(("bias", hash_of(model), query.key, ablate), measure)
 
 
 def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
@@ -248,7 +241,7 @@ def set_query(
 
 
 @post("bias/gallery")
-def add_gallery(screen: Screen, files: Files = NO_FILES) -> None:
+def add_gallery(screen: Screen, files: Files = ()) -> None:
     """Rank a gallery of the visitor's, from a zip or Parquet file.
 
     Args:
@@ -258,10 +251,9 @@ def add_gallery(screen: Screen, files: Files = NO_FILES) -> None:
     Raises:
         InputError: If it isn't one file, is too large, or isn't a gallery.
     """
-    sent = [file for file in files if file.filename]
-    if len(sent) != 1:
-        raise InputError(f"Expected one zip or Parquet file; got {len(sent)}.")
-    data = sent[0].file.read()
+    if len(files) != 1:
+        raise InputError(f"Expected one zip or Parquet file; got {len(files)}.")
+    data = files[0].file.read()
     if len(data) > MAX_BYTES:
         raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
     gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
