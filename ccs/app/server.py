@@ -227,6 +227,7 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     )
     blocks = server.get_blocks()
     blocks._queue.max_size = api.WAITING
+    blocks._queue.pending_messages_per_session.max_size = api.UNREAD
     blocks._queue.ANALYTICS_MAX_EVENTS = api.WAITING  # Gradio makes a table of them after each call
     config = blocks.server.config
     config.timeout_keep_alive = KEEP_ALIVE  # by default 5 s, httpx's: a request then can meet the end of one
