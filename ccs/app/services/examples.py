@@ -160,7 +160,7 @@ def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarra
     """
     image, row, column = np.indices(next(iter(maps.values())).shape).reshape(3, -1)
     columns = {name: np.array(values, object)[image] for name, values in texts.items()}
-    values = {name: values.ravel() for name, values in maps.items()}
+    values = {name: values.ravel().astype(float) for name, values in maps.items()}
     return pd.DataFrame({**columns, "row": row, "column": column, **values}).round(8)
 
 
