@@ -113,35 +113,29 @@ def test_tables_split_the_group_scores_of_each_head(tiny_model, few_draws):
         assert effects[row["metric"]]["value"] == pytest.approx(new.value - old.value, abs=1e-6)
 
 
-def test_clips_are_also_scaled_as_the_paper_scales_them(tiny_model, tmp_path):
+def test_clips_are_means_of_frames_whose_length_counts_as_published(tiny_model, tmp_path):
     clips = open_dataset("world/clips", max_images=10)
     head_sets = [HeadSet(), HeadSet([Head(5, 0)])]
-    embedder = Embedder(tiny_model, Store(tmp_path, Processes()), Settings().for_model("tiny"))
-    usual, published = (
-        read_embeddings(embedder.embed_set(clips, head_sets, as_published=flag), head_sets)
-        for flag in (False, True)
+    stage = Embedder(tiny_model, Store(tmp_path, Processes()), Settings().for_model("tiny")).embed_set(
+        clips, head_sets
     )
-    frames = tiny_model.preprocess(clips.clips[0])
+    frames, embeddings = tiny_model.preprocess(clips.clips[0]), read_embeddings(stage, head_sets)
     for heads in head_sets:
-        for read, pixels in ((usual, frames), (published, tiny_model.openai_scaled(frames))):
-            expected = tiny_model.embed_images(pixels, heads).mean(axis=0)
-            np.testing.assert_allclose(read(heads)[0], expected, atol=1e-6)
-    assert np.abs(usual(HeadSet()) - published(HeadSet())).max() > 1e-3
+        expected = tiny_model.embed_images(frames, heads).mean(axis=0)
+        np.testing.assert_allclose(embeddings(heads)[0], expected, atol=1e-6)
     places = np.array([3, 1])
-    assert (
-        read_embeddings(embedder.embed_set(clips, head_sets), head_sets, places)(HeadSet())
-        == usual(HeadSet())[places]
-    ).all()
+    assert (read_embeddings(stage, head_sets, places)(HeadSet()) == embeddings(HeadSet())[places]).all()
 
-    rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
-    normal, scaled = rng.normal(size=(2, 10, tiny_model.dim))
-    published_options = {"as_published": True, "published": lambda _: scaled}
+    texts, embedded = (
+        measure.embed_texts(tiny_model, clips),
+        np.random.default_rng(0).normal(size=(10, tiny_model.dim)),
+    )
     ablations = [NONE, AblationSet("high", None, head_sets[1], "")]
-    rows = measured(clips, ablations, texts, lambda _: normal, **published_options)
+    rows = measured(clips, ablations, texts, lambda _: embedded, as_published=True)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
-    for name, embedded in ("world/clips", normal), ("world/clips (as-published)", scaled):
-        scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T
+    for name, scale in ("world/clips", np.linalg.norm(embedded, axis=1)), ("world/clips (as-published)", 1):
+        scores = (embedded / np.reshape(scale, (-1, 1))) @ texts.T
         ranks = np.array([(row >= row[clip]).sum() for clip, row in enumerate(scores)])
         assert recall[name] == pytest.approx((ranks <= 5).mean())
 

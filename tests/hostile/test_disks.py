@@ -39,7 +39,7 @@ def write_cache(folder, answers):
 
 def write_stage(folder):
     stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
-    stage.write_arrays(0, {"x": np.arange(1000.0)})
+    stage.write({"x": np.arange(1000.0)})
     stage.finish()
     return stage.paths[0]
 

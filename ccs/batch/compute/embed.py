@@ -1,4 +1,4 @@
-"""The stages that run the model: text embeddings, head statistics, and images under every ablation set.
+"""The stages that read images: head statistics, and embeddings under every ablation set.
 
 Work is cut into shards that do not depend on the number of processes or the batch size, and the shards'
 contents are joined in order, so the results are the same however the work was divided.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import operator
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,151 +29,108 @@ from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.export import ablated_weights
 from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
-from ccs.texts.pools import Pool
 
 _CHECKED_IMAGES = 4
-Parts = list[Any]
-"""The results of a shard's batches, in order."""
 
 
+@dataclass(frozen=True)
 class Embedder:
-    """Runs one model over texts and images, each stage once."""
+    """Runs one model over images, each stage once."""
 
-    def __init__(self, model: Model, store: Store, settings: Settings) -> None:
-        """Choose the batch size.
+    model: Model
+    store: Store
+    settings: Settings
 
-        Args:
-            model: The model.
-            store: The stages that keep the embeddings.
-            settings: The run's settings.
-        """
-        self.model, self.store, self.settings = model, store, settings
-        # As many as keep the arithmetic units busy and memory small.
-        tokens = 8_192 if model.encoder.device.type == "cpu" else 131_072
-        fitting = int(np.clip(tokens // model.encoder.n_tokens, 1, 1024))
-        self.batch_size = settings.batch_size or fitting
-
-    def texts(self, pool: Pool) -> Stage:
-        """Embed the pool: unit vectors `texts` [n, D]."""
-        inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
-        stage = self.store.stage("texts", inputs, suffix="safetensors")
-        if stage.missing:
-            with self.store.bar(desc="texts", total=len(pool.texts)) as bar:
-                self.store.processes.once(
-                    lambda: stage.write_arrays(0, {"texts": self.model.embed_texts(pool.texts)})
-                )
-                bar.update(len(pool.texts))
-            stage.finish()
-        return stage
+    @property
+    def batch_size(self) -> int:
+        """As many images as keep the arithmetic units busy and memory small."""
+        tokens = 8_192 if self.model.encoder.device.type == "cpu" else 131_072
+        fitting = int(np.clip(tokens // self.model.encoder.n_tokens, 1, 1024))
+        return self.settings.batch_size or fitting
 
     def statistics(self, images: ImageSet) -> Stage:
         """Collect the statistics of the model's heads over the images, as sums of each shard."""
-        inputs: dict[str, Any] = {"weights": self.model.weights_hash, "images": images.fingerprint}
-        inputs |= {"heads": str(self.model.heads), "count": len(images.images)}
 
-        def add_statistics(parts: Parts, batch: Batch) -> Parts:
-            """Add the sums of a batch to those of its shard.
+        def collect(batches: Iterator[Batch]) -> Mapping[str, np.ndarray]:
+            return collect_moments(self.model, (batch.pixels for batch in batches)).sums()
 
-            Args:
-                parts: The shard's sums so far, as a list of at most one item.
-                batch: The batch.
-            """
-            return [functools.reduce(operator.add, [*parts, collect_moments(self.model, [batch.pixels])])]
-
-        return self._over_images(
-            "statistics", images, inputs, add_statistics, lambda parts: dict(parts[0].sums())
-        )
+        return self._over_images("statistics", images, {"heads": str(self.model.heads)}, collect)
 
     def read_statistics(self, stage: Stage) -> Moments:
         """Return the statistics of all shards, added up in their order."""
-        shards = (stage.read_arrays(shard) for shard in range(stage.shards))
+        shards = map(stage.read, range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
-    def embed_set(
-        self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet], *, as_published: bool = False
-    ) -> Stage:
+    def embed_set(self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet]) -> Stage:
         """Embed a set with each set of heads ablated. A clip's embedding is the mean of its frames'.
 
         Args:
             data: The set.
             head_sets: The sets of heads.
-            as_published: Scale pixels by OpenAI's mean and deviation, as the paper's code does.
 
         Returns:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def add_embeddings(parts: Parts, batch: Batch) -> Parts:
-            """Add the embeddings of a batch to those of its shard.
+        def embed(batch: Batch) -> np.ndarray:
+            embedded = self.model.embed_images(batch.pixels, list(head_sets), len(batch.pixels))
+            if len(batch.sizes) == len(batch.pixels):
+                return embedded
+            clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
+            return np.stack([clip.mean(axis=1) for clip in clips], axis=1)
 
-            Args:
-                parts: The shard's embeddings so far [sets, n, D].
-                batch: The batch.
-            """
-            pixels = self.model.openai_scaled(batch.pixels) if as_published else batch.pixels
-            embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
-            if len(batch.sizes) < len(pixels):  # clips
-                clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
-                embedded = np.stack([clip.mean(axis=1) for clip in clips], axis=1)
-            return [*parts, embedded]
+        def embed_all(batches: Iterator[Batch]) -> Mapping[str, np.ndarray]:
+            return {"embeddings": np.concatenate([embed(batch) for batch in batches], axis=1)}
 
-        name = f"{'published' if as_published else 'embed'}/{data.name}"
-        inputs = self.inputs_of(data, head_sets)
-        return self._over_images(
-            name, data, inputs, add_embeddings, lambda parts: {"embeddings": np.concatenate(parts, axis=1)}
-        )
+        inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
+        return self._over_images(f"embed/{data.name}", data, inputs, embed_all)
 
-    def inputs_of(self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet]) -> dict[str, Any]:
-        """Return all that the embeddings of `images` depend on.
-
-        Args:
-            data: The set.
-            head_sets: The sets of heads.
-        """
-        return {
-            "weights": self.model.weights_hash,
-            "images": data.fingerprint,
-            "count": len(items(data)),
-            "ablations": [str(heads) for heads in head_sets],
-            "precision": self.settings.precision,
-        }
+    def inputs(self, data: ImageSet | RetrievalSet) -> dict[str, Any]:
+        """Return the weights and images that every stage on a set depends on."""
+        images = {"images": data.fingerprint, "count": len(items(data))}
+        return {"weights": self.model.weights_hash, **images}
 
     def _over_images(
         self,
         name: str,
         data: ImageSet | RetrievalSet,
-        inputs: dict[str, Any],
-        add: Callable[[Parts, Batch], Parts],
-        join: Callable[[Parts], dict[str, np.ndarray]],
+        inputs: Mapping[str, Any],
+        reduce: Callable[[Iterator[Batch]], Mapping[str, np.ndarray]],
     ) -> Stage:
-        """Do a stage that reads images: `add` adds a batch to a shard's parts, `join` makes its arrays."""
+        """Do a stage that reads images: `reduce` makes a shard's arrays from its batches."""
         shards = shards_of(len(items(data)), self.settings.shard)
-        stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
+        stage = self.store.stage(
+            name, {**self.inputs(data), **inputs}, shards=len(shards), suffix="safetensors"
+        )
         if not stage.missing:
             return stage
-        wanted, size, workers = stage.mine(), self.batch_size, self.settings.workers
+        wanted, size = stage.mine(), self.batch_size
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
 
         def write() -> None:
-            parts: Parts = []
+            loaded = load(self.model, data, shards, wanted, batch=size, workers=self.settings.workers)
             with self.store.bar(desc=name, total=sum(len(shards[shard]) for shard in wanted)) as bar:
-                for batch in load(self.model, data, shards, wanted, batch=size, workers=workers):
+                for shard, batches in itertools.groupby(_counted(loaded, bar), attrgetter("shard")):
                     try:
-                        parts = add(parts, batch)
+                        arrays = reduce(batches)
                     except torch.OutOfMemoryError as error:
                         message = f"{size} images at a time fill the memory; give a smaller --batch-size."
                         raise InputError(message) from error
-                    bar.update(len(batch.sizes))
-                    if batch.ends_shard:
-                        arrays, parts = join(parts), []
-                        if not all(np.isfinite(array).all() for array in arrays.values()):
-                            raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
-                        stage.write_arrays(batch.shard, arrays)
+                    if not all(np.isfinite(array).all() for array in arrays.values()):
+                        raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
+                    stage.write(arrays, shard)
 
         self.store.processes.together(write)
         stage.finish()
         return stage
+
+
+def _counted(batches: Iterable[Batch], bar: Any) -> Iterator[Batch]:
+    """Yield the batches, and count each on a bar when the next one is wanted."""
+    for batch in batches:
+        yield batch
+        bar.update(len(batch.sizes))
 
 
 def read_embeddings(

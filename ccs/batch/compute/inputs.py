@@ -137,14 +137,12 @@ def hosts(
         By name, the largest set that has all images of the set and equal ablation sets, and the places of the
         images there; the set itself and None if no other has them.
     """
-    host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
     by_size = sorted(sets, key=lambda data: -len(items(data)))
+    host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
     for place, data in enumerate(by_size):
-        for other in by_size[:place]:
-            at = _places(data, other) if plans[other.name] == plans[data.name] else None
-            if at is not None:
-                host_of[data.name] = other, at
-                break
+        equal = (other for other in by_size[:place] if plans[other.name] == plans[data.name])
+        shared = ((other, at) for other in equal if (at := _places(data, other)) is not None)
+        host_of[data.name] = next(shared, (data, None))
     return host_of
 
 
@@ -153,9 +151,9 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
     ours, theirs = getattr(data, "digests", None), getattr(other, "digests", None)
     if ours is None or theirs is None:
         return None
-    at = {digest.tobytes(): place for place, digest in enumerate(theirs)}
-    places = [at.get(digest.tobytes(), -1) for digest in ours]
-    return None if -1 in places else np.array(places)
+    place_of = {digest.tobytes(): place for place, digest in enumerate(theirs)}
+    places = [place_of.get(digest.tobytes()) for digest in ours]
+    return None if None in places else np.array(places)
 
 
 def question(data: EvaluationSet) -> str:
@@ -175,7 +173,6 @@ class Batch(NamedTuple):
     shard: int
     pixels: Tensor
     sizes: tuple[int, ...]
-    ends_shard: bool
 
 
 def shards_of(items: int, size: int | None = None) -> list[range]:
@@ -249,11 +246,10 @@ def load(
         pin_memory=model.encoder.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
-    for (shard, rows), loaded in zip(batches, loader, strict=True):
+    for (shard, _), loaded in zip(batches, loader, strict=True):
         if isinstance(loaded, str):
             raise InputError(loaded)
-        pixels, sizes = loaded
-        yield Batch(shard, pixels, sizes, rows.stop == shards[shard].stop)
+        yield Batch(shard, *loaded)
 
 
 def _join(loaded: list[Tensor | str]) -> tuple[Tensor, tuple[int, ...]] | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ccs.batch.compute import Settings
@@ -194,7 +195,7 @@ class Judging:
         def is_final(answers: Row) -> bool:
             return not (by_llm and any(row["cause"] for row in answers["rows"]))
 
-        answers: Row = store.json(name, inputs, ask, is_final)
+        answers: Row = store.once(name, inputs, ask, is_final=is_final).read()
         self.spent += answers["spent"]
         rows: list[Row] = answers["rows"]
         return rows
@@ -204,7 +205,7 @@ class Judging:
         if not self.by_tags or not any(self.pool.concepts):
             return []
         inputs = {**self._tags, "k": self.k}
-        shares: list[float] = store.json("chance", inputs, lambda: chance_by_tags(self.pool, self.k))
+        shares: list[float] = store.once("chance", inputs, partial(chance_by_tags, self.pool, self.k)).read()
         return shares
 
 

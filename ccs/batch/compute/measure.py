@@ -110,7 +110,6 @@ class Evaluation:
         ablations: The ablation sets; the first is the baseline, without ablation.
         texts: The embeddings of `embed_texts`.
         embeddings: The images' embeddings.
-        published: The clips' embeddings as the paper's code scales frames, if they differ.
         as_published: Also measure as the paper's code does: FairFace by race, and retrieval.
         logit_scale: The model's.
         seed: The seed of resampling.
@@ -120,7 +119,6 @@ class Evaluation:
     ablations: Sequence[AblationSet]
     texts: np.ndarray
     embeddings: Embeddings
-    published: Embeddings | None = None
     as_published: bool = False
     logit_scale: float = 1.0
     seed: int = 0
@@ -180,15 +178,14 @@ class Evaluation:
     def _of_clips(self, data: RetrievalSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
         """Make rows in the usual way and, with `as_published`, in the paper's."""
         owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
-        variants = [(data.name, self.embeddings, False)]
+        variants = {data.name: False}
         if self.as_published:
-            published = self.published or self.embeddings
-            variants.append((f"{data.name}{schema.AS_PUBLISHED}", published, True))
+            variants[f"{data.name}{schema.AS_PUBLISHED}"] = True
         compare = partial(retrieval.compare_recall, seed=self.seed)
         baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
-        for heads, (name, embeddings, as_published) in itertools.product(kinds, variants):
+        for heads, (name, as_published) in itertools.product(kinds, variants.items()):
             for result in retrieval.measure_recall(
-                embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
+                self.embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
                 before = baselines.setdefault((name, result.direction), result)
                 for metric, estimate in result.metrics.items():

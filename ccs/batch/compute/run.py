@@ -22,9 +22,9 @@ from ccs.batch.compute.embed import Embedder, largest_errors, read_embeddings
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.measure import Evaluation, Row, unique_heads
-from ccs.batch.compute.stages import Processes, Store, digest
+from ccs.batch.compute.stages import Processes, Store
 from ccs.batch.pages import count
-from ccs.data import BiasSet, ClassificationSet, RetrievalSet
+from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import Head, Intervention
 from ccs.judges.prices import Spending
@@ -118,9 +118,8 @@ class Run:
             return precision
         stage_inputs = {"weights": self.model.weights_hash, "precision": precision}
         stage_inputs |= {data.name: data.fingerprint for data in self.sets}
-        changes = self.store.json(
-            "precision", stage_inputs, lambda: measure.changes_by_precision(self.model, self.sets)
-        )
+        work = partial(measure.changes_by_precision, self.model, self.sets)
+        changes = self.store.once("precision", stage_inputs, work).read()
         self.precision = {"checked": precision, "images": measure.SAMPLE, "changes": changes}
         too_large = not changes or any(changes[name] > measure.LARGEST_CHANGES[name] for name in changes)
         if settings.precision == "auto" and too_large:
@@ -132,9 +131,8 @@ class Run:
         """Do the stages that are not done yet. Raises InputError."""
         images, model = self.images, self.model
         checked = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
-        self.errors = self.store.json(
-            "checks", checked, lambda: largest_errors(model.in_float32(), images.images)
-        )
+        work = partial(largest_errors, model.in_float32(), images.images)
+        self.errors = self.store.once("checks", checked, work).read()
         spans, variance = self._choose_texts()
         self._warn_if_small("head statistics", images.name, len(images.images))
         scores = self._score(spans, variance)
@@ -183,19 +181,28 @@ class Run:
 
     def _choose_texts(self) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
         """Return the texts of each head, and the variance of its contribution."""
-        statistics, texts = self.embedder.statistics(self.images), self.embedder.texts(self.pool)
+        model, pool = self.model, self.pool
+        statistics = self.embedder.statistics(self.images)
+        texts = self.store.once(
+            "texts",
+            {"weights": model.weights_hash, "texts": pool.fingerprint},
+            lambda: {"texts": model.embed_texts(pool.texts)},
+            suffix="safetensors",
+            total=len(pool.texts),
+        )
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
 
         def choose() -> list[Any]:
             moments = self.embedder.read_statistics(statistics)
-            spans_by_head = ccs.textspan(moments, self.pool.texts, texts.read_arrays(0)["texts"], k)
+            spans_by_head = ccs.textspan(moments, pool.texts, texts.read()["texts"], k)
             variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
             return [
                 [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
                 for head, chosen in spans_by_head.items()
             ]
 
-        rows = self.store.json("spans", {"moments": statistics.key, "texts": texts.key, "k": k}, choose)
+        stage_inputs = {"moments": statistics.key, "texts": texts.key, "k": k}
+        rows = self.store.once("spans", stage_inputs, choose).read()
         spans = {Head.parse(name): tuple(Span(*span) for span in chosen) for name, _, chosen in rows}
         self.tables["spans"] = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": span.text}
@@ -249,9 +256,9 @@ class Run:
             embedded_later: True if a later set uses the host's embeddings.
         """
         head_sets, settings = unique_heads(ablations), self.settings
-        stage_inputs = {
+        stage_inputs = self.embedder.inputs(data) | {
             "schema": schema.VERSION,
-            "embeddings": digest(self.embedder.inputs_of(data, head_sets)),
+            "precision": settings.precision,
             "ablations": [[ablation.name, ablation.seed, str(ablation.heads)] for ablation in ablations],
             "question": inputs.question(data),
             "seed": settings.seed,
@@ -260,18 +267,14 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", stage_inputs)
         if stage.missing:
-            embedded = [self.embedder.embed_set(host, head_sets)]
-            if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
-                embedded.append(self.embedder.embed_set(host, head_sets, as_published=True))
+            embedded = self.embedder.embed_set(host, head_sets)
             stage.started = monotonic()  # not when it was opened
-            readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
             with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
                 evaluation = Evaluation(
                     data=data,
                     ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
                     texts=measure.embed_texts(self.model, data),
-                    embeddings=readers[0],
-                    published=readers[-1],
+                    embeddings=read_embeddings(embedded, head_sets, rows),
                     as_published=settings.as_published,
                     logit_scale=self.model.logit_scale,
                     seed=settings.seed,
@@ -280,11 +283,10 @@ class Run:
                 measured = measure.join_shares(shares, ablations)
                 measured += measure.over_sets(measured, measure.table_of(data))
                 alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else []
-                self.processes.once(lambda: stage.write_json({"rows": measured, "alike": alike}))
+                self.processes.once(lambda: stage.write({"rows": measured, "alike": alike}))
                 bar.update(len(ablations))
             stage.finish()
-            for of_images in embedded:
-                if of_images.size > KEPT_BYTES and not embedded_later:
-                    of_images.discard()
-        result: dict[str, Any] = stage.read_json()
+            if not embedded_later:
+                self.processes.once(partial(embedded.discard, KEPT_BYTES))
+        result: dict[str, Any] = stage.read()
         return result

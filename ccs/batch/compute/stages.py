@@ -64,18 +64,18 @@ class Processes:
         """Return the values of all processes, in order of rank. All must call it."""
         if self.size == 1:
             return [value]
-        from accelerate.utils import gather_object
+        import torch.distributed
 
-        return _exchange(lambda: gather_object([value]))
+        values: list[Any] = [None] * self.size
+        try:
+            torch.distributed.all_gather_object(values, value)
+        except RuntimeError as error:  # Gloo's, whose connection to another process is gone
+            raise Lost(LOST) from error
+        return values
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return its result, or raise its InputError."""
-        result = [self.together(lambda: work() if self.first else None)]
-        if self.size > 1:
-            from accelerate.utils import broadcast_object_list
-
-            _exchange(lambda: broadcast_object_list(result))
-        return cast(T, result[0])
+        return cast(T, self.gather(self.together(lambda: work() if self.first else None))[0])
 
     def together(self, work: Callable[[], T]) -> T:
         """Do `work` in each process; all return their result, or raise the first InputError."""
@@ -87,13 +87,6 @@ class Processes:
         if sentences := [text for text in self.gather(sentence) if text is not None]:
             raise InputError(sentences[0])
         return cast(T, result)
-
-
-def _exchange(exchange: Callable[[], list[T]]) -> list[T]:
-    try:
-        return exchange()
-    except RuntimeError as error:  # Gloo's, whose connection to another process is gone
-        raise Lost(LOST) from error
 
 
 def start(device: str = "auto") -> Processes:
@@ -158,9 +151,7 @@ def locked(folder: Path) -> Iterator[None]:
         except Timeout:
             raise InputError(f"Another run is writing to {folder}; wait, or give another --out.") from None
         except NotImplementedError:  # filelock's own for a system without flock
-            raise InputError(
-                f"The file system of {folder} has no locks; give an --out on another, such as a local disk."
-            ) from None
+            raise InputError(f"The file system of {folder} has no locks; give an --out on another.") from None
     with lock:
         yield
 
@@ -177,7 +168,10 @@ def _plain(value: Mapping[str, Any] | np.ndarray) -> Any:
 
 @dataclass
 class Stage:
-    """One stage of one run. All processes open and finish it, and each writes its own shards."""
+    """One stage of one run. All processes open and finish it, and each writes its own shards.
+
+    A shard holds arrays by name if the suffix is `safetensors`, and else a JSON value.
+    """
 
     name: str
     key: str
@@ -193,65 +187,22 @@ class Stage:
         """The shards that are missing, as far as this process knows before the stage is finished."""
         return [index for index in range(self.shards) if index not in self.paths]
 
-    @property
-    def size(self) -> int:
-        """The bytes of its shards."""
-        return sum(path.stat().st_size for path in self.paths.values())
-
     def mine(self) -> list[int]:
         """Return the missing shards that this process writes, each `size`-th."""
         return self.missing[self.store.processes.rank :: self.store.processes.size]
 
-    def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
+    def write(self, value: Any, index: int = 0) -> None:
         """Write a shard.
 
         Args:
+            value: Its arrays by name, or its JSON value.
             index: The shard.
-            arrays: Its arrays by name.
         """
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
-        self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
-
-    def write_json(self, value: Any) -> None:
-        """Write a stage of one shard, a JSON value."""
-        self._write(0, json.dumps(value, ensure_ascii=False).encode())
-
-    def read_arrays(self, index: int) -> dict[str, np.ndarray]:
-        """Read a shard's arrays."""
-        arrays: dict[str, np.ndarray] = load_file(self.paths[index])
-        return arrays
-
-    def read_json(self) -> Any:
-        """Read a stage of one shard."""
-        return json.loads(self.paths[0].read_text(encoding="utf-8"))
-
-    def finish(self) -> None:
-        """Wait for the other processes, learn what they wrote, and note how long it took."""
-        for written in self.store.processes.gather(self.paths):
-            self.paths = self.paths | written
-        self.store.seconds[self.name] = round(time.monotonic() - self.started, 2)
-
-    def discard(self) -> None:
-        """Remove the shards, whose results are kept elsewhere."""
-        if self.store.processes.first:
-            for path in self.paths.values():
-                path.unlink(missing_ok=True)
-        self.paths = {}
-
-    def sort(self) -> dict[int, Path]:
-        """Return the valid shards in the folder; all others are removed."""
-        with disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        whole: dict[int, Path] = {}
-        for path in sorted(self.folder.glob("*.*")):
-            match = _SHARD.fullmatch(path.name)
-            if match and match[2] == self.key and sha256(path)[:16] == match[3]:
-                whole[int(match[1])] = path
-            elif match or path.name.endswith(".tmp"):
-                path.unlink()
-        return {index: whole[index] for index in range(self.shards) if index in whole}
-
-    def _write(self, index: int, data: bytes) -> None:
+        if self.suffix == "json":
+            data = json.dumps(value, ensure_ascii=False).encode()
+        else:
+            data = save_arrays({name: np.ascontiguousarray(array) for name, array in value.items()})
         checksum = hashlib.sha256(data).hexdigest()[:16]
         path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
         with atomic_write(path) as temporary:
@@ -259,6 +210,37 @@ class Stage:
         if (old := self.paths.get(index, path)) != path:  # an answer that was not final
             old.unlink()
         self.paths[index] = path
+
+    def read(self, index: int = 0) -> Any:
+        """Return a shard's arrays, or its JSON value."""
+        path = self.paths[index]
+        return json.loads(path.read_text(encoding="utf-8")) if self.suffix == "json" else load_file(path)
+
+    def finish(self) -> None:
+        """Wait for the other processes, learn what they wrote, and note how long it took."""
+        for written in self.store.processes.gather(self.paths):
+            self.paths = self.paths | written
+        self.store.seconds[self.name] = round(time.monotonic() - self.started, 2)
+
+    def discard(self, largest: float) -> None:
+        """Remove the shards, whose results are kept elsewhere, if they have more bytes than `largest`."""
+        if sum(path.stat().st_size for path in self.paths.values()) > largest:
+            for path in self.paths.values():
+                path.unlink()
+
+    def sort(self) -> dict[int, Path]:
+        """Return the valid shards in the folder; all others are removed."""
+        whole: dict[int, Path] = {}
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in self.folder.iterdir():
+                match = _SHARD.fullmatch(path.name)
+                ours = match and match[2] == self.key and int(match[1]) < self.shards
+                if match and ours and sha256(path)[:16] == match[3]:
+                    whole[int(match[1])] = path
+                else:
+                    path.unlink()
+        return whole
 
 
 @dataclass
@@ -291,25 +273,30 @@ class Store:
         stage.paths = self.processes.once(stage.sort)
         return stage
 
-    def json(
+    def once(
         self,
         name: str,
         inputs: Mapping[str, Any],
         work: Callable[[], Any],
-        is_final: Callable[[Any], bool] = lambda _: True,
-    ) -> Any:
-        """Return the JSON value of a stage that only the first process does, if it is not done yet.
+        *,
+        suffix: str = "json",
+        total: int = 1,
+        is_final: Callable[[Any], bool] | None = None,
+    ) -> Stage:
+        """Return a stage of one shard that only the first process does, if it is not done yet.
 
         Args:
             name: The stage's name.
             inputs: All that it depends on.
             work: Computes the value.
+            suffix: Of the shard's file.
+            total: The number of items on the stage's bar.
             is_final: Returns False for a value that was computed before and must be computed again.
         """
-        stage = self.stage(name, inputs)
-        if stage.missing or not is_final(stage.read_json()):
-            with self.bar(desc=name, total=1) as bar:
-                self.processes.once(lambda: stage.write_json(work()))
-                bar.update(1)
+        stage = self.stage(name, inputs, suffix=suffix)
+        if stage.missing or (is_final and not is_final(stage.read())):
+            with self.bar(desc=name, total=total) as bar:
+                self.processes.once(lambda: stage.write(work()))
+                bar.update(total)
             stage.finish()
-        return stage.read_json()
+        return stage
