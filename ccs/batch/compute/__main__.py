@@ -49,17 +49,11 @@ def compute(settings: Settings, processes: Processes) -> int:
     from ccs.batch.compute import inputs, judge, tables
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
-    from ccs.model.loading import sources
 
     tell = cache(tqdm.write if processes.first else lambda _: None)  # once, however many models it concerns
     by_model = settings.by_model()
 
-    def require_models_and_judges() -> None:
-        for of_model in by_model:
-            sources.find_model(of_model.clip)
-            judge.Judging(of_model, judge.known_pool(of_model)).require_keys()
-
-    processes.once(require_models_and_judges)
+    processes.once(lambda: [judge.Judging(of, judge.known_pool(of)).require_keys() for of in by_model])
     status, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))

@@ -128,9 +128,7 @@ class Judging:
             for head, head_spans in spans.items()
         }
         inputs = {"texts": digest(picked), "labeler": self.labeler, **self._tags}
-        rows = self._answers(
-            store, "labels", inputs, lambda: self._label(spans), self.llm_labeler is not None
-        )
+        rows = self._answers(store, "labels", inputs, partial(self._label, spans))
         self.unlabeled = Counter(row["cause"] for row in rows if row["cause"])
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
         return {Head.parse(row["head"]): row["wording"] for row in rows}
@@ -169,8 +167,7 @@ class Judging:
                     questions |= {(head, first): Question(str(head), label, part)} if part else {}
         sent = [[question.head_key, question.label, list(question.texts)] for question in questions.values()]
         inputs = {"questions": digest(sent), "judges": self.panel.manifest_entry(), **self._tags}
-        by_llm = any(not judge["stand_in"] for judge in self.judges)
-        return self._answers(store, "judgments", inputs, lambda: self._judge(questions), by_llm)
+        return self._answers(store, "judgments", inputs, partial(self._judge, questions))
 
     def _judge(self, questions: Mapping[tuple[Head, int], Question]) -> Row:
         """Ask the judges; questions: by head and rank of the question's first text."""
@@ -188,12 +185,12 @@ class Judging:
         return {"rows": rows, "spent": [{"role": "judge"} | spent for spent in self.panel.spent(sent)]}
 
     def _answers(
-        self, store: Store, name: str, inputs: Mapping[str, Any], ask: Callable[[], Row], by_llm: bool
+        self, store: Store, name: str, inputs: Mapping[str, Any], ask: Callable[[], Row]
     ) -> list[Row]:
         """Return the rows of a stage, and keep what they cost; LLMs get rows with a `cause` again."""
 
         def is_final(answers: Row) -> bool:
-            return not (by_llm and any(row["cause"] for row in answers["rows"]))
+            return not (answers["spent"] and any(row["cause"] for row in answers["rows"]))
 
         answers: Row = store.once(name, inputs, ask, is_final=is_final).read()
         self.spent += answers["spent"]

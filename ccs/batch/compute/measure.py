@@ -5,12 +5,11 @@ All numbers come from `ccs.metrics`. This module chooses the metrics of an ablat
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from math import nan
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,8 +28,8 @@ from ccs.model.model import Model
 from ccs.results import queries, schema
 
 Row = dict[str, Any]
-Kinds = Mapping[HeadSet, set[str]]
-"""The kinds of ablation set that a set of heads has; "random" for all random ones."""
+Detail = Literal["means", "skew", "all"]
+"""What is measured: main numbers (random sets, of which there are many), MaxSkew (single heads), or all."""
 Embeddings = Callable[[HeadSet], np.ndarray]
 """Returns the embeddings [n, D] of the images with these heads ablated."""
 
@@ -39,8 +38,6 @@ DRAWS = 2000
 _MAIN_METRICS: tuple[skew.MetricName, ...] = ("MaxSkew", *group_gaps.PREFERENCES)
 PART_METRICS = ("general part", "specific part")
 """The two parts of a set's squared group scores (`ccs.metrics.preference`)."""
-_OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN_METRICS)}
-_NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
 
 
 def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
@@ -81,12 +78,9 @@ def share_of(ablations: Sequence[AblationSet], rank: int, size: int) -> list[Abl
         size: The number of processes.
 
     Returns:
-        The baseline and every `size`-th set. Sets of the same heads stay together, and random ones, which
-        have fewer metrics, are dealt out evenly.
+        The baseline and every `size`-th set; random ones, which have fewer metrics, are dealt out evenly.
     """
-    baseline, *others = ablations
-    heads = unique_heads(sorted(others, key=lambda ablation: ablation.is_random))[rank::size]
-    return [baseline, *(ablation for ablation in others if ablation.heads in heads)]
+    return [ablations[0], *sorted(ablations[1:], key=lambda ablation: ablation.is_random)[rank::size]]
 
 
 def join_shares(shares: Sequence[Sequence[Row]], ablations: Sequence[AblationSet]) -> list[Row]:
@@ -113,6 +107,7 @@ class Evaluation:
         as_published: Also measure as the paper's code does: FairFace by race, and retrieval.
         logit_scale: The model's.
         seed: The seed of resampling.
+        baselines: The results without ablation, which `rows` fills.
     """
 
     data: EvaluationSet
@@ -122,123 +117,98 @@ class Evaluation:
     as_published: bool = False
     logit_scale: float = 1.0
     seed: int = 0
+    baselines: dict[Any, Any] = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
-        """Measure every ablation set.
+        """Measure every ablation set, equal ones once.
 
-        Random sets, of which there are many, get only top-1 over all classes and the means of MaxSkew and
-        PREFERENCES, without intervals. Single heads get top-1, MaxSkew, and the parts of the group scores.
-        If images have pools of their own, a ranking of all of them has no PREFERENCES, which read the whole
-        ranking of every draw.
+        Random sets get only top-1 over all classes and the means of MaxSkew and PREFERENCES, without
+        intervals. Single heads get top-1, MaxSkew, and the parts of the group scores. If images have pools of
+        their own, a ranking of all of them has no PREFERENCES, which read the whole ranking of every draw.
         """
-        kinds: dict[HeadSet, set[str]] = {}
-        for ablation in self.ablations:
-            kinds.setdefault(ablation.heads, set()).add("random" if ablation.is_random else ablation.kind)
-        if isinstance(self.data, ClassificationSet):
-            measured = self._of_classes(self.data, kinds)
-        elif isinstance(self.data, BiasSet):
-            measured = self._of_people(self.data, kinds)
-        else:
-            measured = self._of_clips(self.data, kinds)
-        by_heads: dict[HeadSet, list[Row]] = {heads: [] for heads in kinds}
-        for heads, row in measured:
-            by_heads[heads].append(row)
         rows: list[Row] = []
-        for ablation in self.ablations:
-            heads = ablation.heads
-            names = {
-                "ablation": ablation.name,
-                "seed": ablation.seed,
-                "heads": str(heads),
-                "n_heads": len(heads),
-            }
-            rows += [names | row for row in _rows_of(ablation, by_heads[heads])]
+        with ranking.threads() as map:
+            if isinstance(self.data, ClassificationSet):
+                measure = partial(self._of_classes, self.data)
+            elif isinstance(self.data, BiasSet):
+                measure = partial(self._of_people, self._bias_rows(self.data, map), map)
+            else:
+                measure = partial(self._of_clips, self.data)
+            measured = cache(lambda heads, detail: list(measure(heads, detail)))
+            for ablation in self.ablations:
+                heads = ablation.heads
+                names = {"ablation": ablation.name, "seed": ablation.seed}
+                names |= {"heads": str(heads), "n_heads": len(heads)}
+                detail = "means" if ablation.is_random else "skew" if ablation.kind == "single" else "all"
+                rows += [names | row for row in measured(heads, detail)]
         return rows
 
-    def _of_classes(self, data: ClassificationSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
+    def _of_classes(self, data: ClassificationSet, heads: HeadSet, detail: Detail) -> Iterator[Row]:
+        images = self.embeddings(heads)
+        row = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
+        if detail == "means":
+            correct = float(zeroshot.correct(images, self.texts, data.labels).mean())
+            yield row | _columns(Estimate(correct, nan, nan), self.baselines[""].top1.value, None)
+            return
         subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
-        baselines = dict[str, zeroshot.Accuracy]()
         compare = partial(zeroshot.compare_accuracies, draws=DRAWS, seed=self.seed)
-        for heads, of_heads in kinds.items():
-            images = self.embeddings(heads)
-            row = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
-            if of_heads == {"random"}:
-                correct = float(zeroshot.correct(images, self.texts, data.labels).mean())
-                yield heads, row | _columns(Estimate(correct, nan, nan), baselines[""].top1.value, None)
-                continue
-            for subset, classes in subsets.items():
-                result = zeroshot.accuracy(
-                    images, self.texts, data.labels, self.seed, subset=classes, draws=DRAWS
-                )
-                before = baselines.setdefault(subset, result)
-                effect = compare(result, before) if heads else None
-                names = {"subset": subset, "n": result.n}
-                yield heads, row | names | _columns(result.top1, before.top1.value, effect)
+        for subset, classes in subsets.items():
+            result = zeroshot.accuracy(
+                images, self.texts, data.labels, self.seed, subset=classes, draws=DRAWS
+            )
+            before = self.baselines.setdefault(subset, result)
+            effect = compare(result, before) if heads else None
+            names = {"subset": subset, "n": result.n}
+            yield row | names | _columns(result.top1, before.top1.value, effect)
 
-    def _of_clips(self, data: RetrievalSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
+    def _of_clips(self, data: RetrievalSet, heads: HeadSet, _: Detail) -> Iterator[Row]:
         """Make rows in the usual way and, with `as_published`, in the paper's."""
-        owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
-        variants = {data.name: False}
-        if self.as_published:
-            variants[f"{data.name}{schema.AS_PUBLISHED}"] = True
         compare = partial(retrieval.compare_recall, seed=self.seed)
-        baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
-        for heads, (name, as_published) in itertools.product(kinds, variants.items()):
+        owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
+        for as_published in [False, True] if self.as_published else [False]:
+            name = f"{data.name}{schema.AS_PUBLISHED if as_published else ''}"
             for result in retrieval.measure_recall(
                 self.embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
-                before = baselines.setdefault((name, result.direction), result)
+                before = self.baselines.setdefault((name, result.direction), result)
                 for metric, estimate in result.metrics.items():
                     effect = compare(result, before, metric) if heads else None
                     row = {"dataset": name, "direction": result.direction, "metric": metric, "n": result.n}
-                    yield heads, row | _columns(estimate, before.metrics[metric].value, effect)
+                    yield row | _columns(estimate, before.metrics[metric].value, effect)
 
-    def _of_people(self, data: BiasSet, kinds: Kinds) -> Iterator[tuple[HeadSet, Row]]:
-        """Make rows of each occupation's ranking of its own images, if the set has such pools, and of all."""
+    def _of_people(
+        self, tasks: Sequence[_BiasRows], map: ranking.Map, heads: HeadSet, detail: Detail
+    ) -> Iterator[Row]:
+        images = self.embeddings(heads)
+        scores = ranking.cosines(self.texts, images, map=map)
+        for task in tasks:
+            yield from task.rows(images, scores, detail)
+
+    def _bias_rows(self, data: BiasSet, map: ranking.Map) -> list[_BiasRows]:
+        """Prepare each occupation's ranking of its own images, if the set has such pools, and of all."""
         pools = [False, True] if data.pools is not None else [False]
         variants = [(attribute, pool, False) for pool in pools for attribute in data.groups]
         if self.as_published:
             faulty = (attribute for attribute in data.groups if skew.has_order_fault(data.name, attribute))
             variants += [(attribute, False, True) for attribute in faulty]
-        with ranking.threads() as map:
-            scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
-            tasks = [
-                _BiasRows(
-                    {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
-                    rank_gallery(data, attribute, self.texts, one_pool=one_pool),
-                    as_published,
-                    _MAIN_METRICS[:1] if one_pool else _MAIN_METRICS,
-                    scale,
-                )
-                for attribute, one_pool, as_published in variants
-            ]
-            for heads, of_heads in kinds.items():
-                images = self.embeddings(heads)
-                scores = ranking.cosines(self.texts, images, map=map)
-                for task in tasks:
-                    for row in task.rows(images, scores, of_heads):
-                        yield heads, row
-
-
-def _rows_of(ablation: AblationSet, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield what this ablation set has of the rows of its heads."""
-    for row in rows:
-        if ablation.kind == "single" and "occupation" in row:
-            if row["metric"].startswith(("MaxSkew", *PART_METRICS)):
-                yield row
-        elif ablation.is_random and "direction" not in row:
-            main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
-            if main and row.get("mode", "correct") == "correct":
-                yield row | _NO_INTERVAL
-        else:
-            yield row
+        scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
+        return [
+            _BiasRows(
+                {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
+                rank_gallery(data, attribute, self.texts, one_pool=one_pool),
+                as_published,
+                _MAIN_METRICS[:1] if one_pool else _MAIN_METRICS,
+                scale,
+            )
+            for attribute, one_pool, as_published in variants
+        ]
 
 
 @dataclass
 class _BiasRows:
     """Make the rows of one attribute of a set, the baseline first.
 
-    With `main`, random sets get all metrics, too.
+    `main`: the metrics of random sets.
     """
 
     names: Row
@@ -251,33 +221,34 @@ class _BiasRows:
     parts_before: preference.Parts | None = None
 
     def __post_init__(self) -> None:
-        metrics = (*skew.METRICS, *self.main[1:])
         self.measuring = bias.Measuring(
-            self.task, metrics=metrics, as_published=self.as_published, **self.scale
+            self.task,
+            metrics=(*skew.METRICS, *self.main[1:]),
+            as_published=self.as_published,
+            **self.scale,
         )
         self.row = self.names | {"k": self.task.k, "n": len(self.task.groups), "target": "pool"}
 
-    def rows(self, images: np.ndarray, scores: bias.Scores, kinds: set[str]) -> Iterator[Row]:
+    def rows(self, images: np.ndarray, scores: bias.Scores, detail: Detail) -> Iterator[Row]:
         """Make the rows of one set of heads.
 
         Args:
             images: The images' embeddings [n, D].
             scores: All prompts' cosines with them.
-            kinds: The kinds of its ablation sets. Random ones have the main means only.
+            detail: The metrics to measure.
         """
-        if kinds != {"random"}:
-            skew_only = kinds <= {"random", "single"} and not self.as_published
+        if detail != "means":
+            skew_only = detail == "skew" and not self.as_published
             result = self.measuring(images, scores, _MAIN_METRICS[:1] if skew_only else None)
             if self.baseline is None:
                 self.baseline = result
-                _, first, alike = np.unique(result.pools, axis=0, return_index=True, return_inverse=True)
-                chances = [result.chance_shares(index) for index in first]
-                self.chances = [chances[index] for index in alike]
+                self.chances = [result.chance_shares(place) for place in range(len(self.task.names))]
             row = self.row | {"mode": result.mode}
             for metric in result.metrics:
                 yield from (row | of_metric for of_metric in self._of_metric(result, self.baseline, metric))
-            if not self.as_published:
+            if detail == "all" and not self.as_published:
                 yield from (row | share for share in self._top_shares(result, self.baseline))
+            if not self.as_published:
                 yield from (row | part for part in self._part_rows(scores))
         elif self.baseline is not None and not self.as_published:
             row = self.row | {"mode": self.baseline.mode, "occupation": ""}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -134,7 +133,8 @@ class Run:
         work = partial(largest_errors, model.in_float32(), images.images)
         self.errors = self.store.once("checks", checked, work).read()
         spans, variance = self._choose_texts()
-        self._warn_if_small("head statistics", images.name, len(images.images))
+        if doubt := warn_if_small("head statistics", len(images.images)):
+            self.warnings.append(f"{images.name}: {doubt}")
         scores = self._score(spans, variance)
         if not self.sets:
             return
@@ -147,7 +147,7 @@ class Run:
             measured = self._measure(data, chosen[data.name], host, rows, embedded_later)
             self.tables.setdefault(measure.table_of(data), []).extend(measured["rows"])
             self.alike[data.name] = measured["alike"]
-            self._warn(data, measured["rows"][0])
+            self.warnings += [f"{data.name}: {doubt}" for doubt in _doubts(data, measured["rows"][0])]
         rows_of_heads = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         if effects := measure.head_effects(rows_of_heads):
             self.tables["heads"] = effects
@@ -162,20 +162,6 @@ class Run:
             length = len(inputs.items(data)) * (1 + ablations / 9)
             lengths |= {f"embed/{data.name}": length, f"measure/{data.name}": length / 4}
         return lengths
-
-    def _warn_if_small(self, result: str, name: str, n: int) -> None:
-        if warning := warn_if_small(result, n):
-            self.warnings.append(f"{name}: {warning}")
-
-    def _warn(self, data: EvaluationSet, baseline: Row) -> None:
-        """Warn of a small set, and of an accuracy near chance. baseline: its first row."""
-        if isinstance(data, ClassificationSet):
-            if doubt := near_chance(baseline["value"], baseline["low"], len(data.classes)):
-                self.warnings.append(f"{data.name}: {doubt}")
-            self._warn_if_small("accuracy", data.name, len(data.images))
-        elif isinstance(data, BiasSet):
-            groups = [size for cells in data.groups.values() for size in Counter(cells.tolist()).values()]
-            self._warn_if_small("bias", data.name, min(groups))
 
     # Stages ---------------------------------------------------------------------------------------------
 
@@ -290,3 +276,15 @@ class Run:
                 self.processes.once(partial(embedded.discard, KEPT_BYTES))
         result: dict[str, Any] = stage.read()
         return result
+
+
+def _doubts(data: EvaluationSet, baseline: Row) -> Iterator[str]:
+    """Warn of a small set, and of an accuracy near chance. baseline: its first row."""
+    doubts: list[str | None] = []
+    if isinstance(data, ClassificationSet):
+        doubts.append(near_chance(baseline["value"], baseline["low"], len(data.classes)))
+        doubts.append(warn_if_small("accuracy", len(data.images)))
+    elif isinstance(data, BiasSet):
+        sizes = [np.unique(cells, return_counts=True)[1].min() for cells in data.groups.values()]
+        doubts.append(warn_if_small("bias", min(sizes)))
+    yield from filter(None, doubts)

@@ -16,7 +16,7 @@ from ccs import results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.run import Run
 from ccs.batch.pages import in_brackets, printed
-from ccs.data import BiasSet, ClassificationSet, RetrievalSet
+from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.files import disk_errors
 from ccs.results import queries, schema
@@ -31,10 +31,10 @@ def write(run: Run) -> str:
         A sentence on the sets whose earlier results are replaced by none, or "".
     """
     folder, now = run.folder, manifest(run)
-    names = {data["name"] for data in now["sets"]}
-    lost: list[str] = []
+    lost: set[str] = set()
     with suppress(InputError):  # no earlier results
-        lost = [data["name"] for data in results.read_manifest(folder)["sets"] if data["name"] not in names]
+        lost = {data["name"] for data in results.read_manifest(folder)["sets"]}
+    lost -= {data["name"] for data in now["sets"]}
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
@@ -51,8 +51,8 @@ def write(run: Run) -> str:
     if not lost:
         return ""
     return (
-        f"{folder} no longer has the earlier results of {', '.join(lost)}: name all datasets in one command; "
-        "what was computed before is reused."
+        f"{folder} no longer has the earlier results of {', '.join(sorted(lost))}: name all datasets in one "
+        "command; what was computed before is reused."
     )
 
 
@@ -94,13 +94,11 @@ def manifest(run: Run) -> dict[str, Any]:
 def _described(data: inputs.EvaluationSet) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(inputs.items(data))}
     if isinstance(data, ClassificationSet):
-        entry |= {"kind": "classification", "classes": len(data.classes)}
+        entry |= {"kind": "classification", "classes": len(data.classes), "templates": [*data.templates]}
     elif isinstance(data, BiasSet):
         entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
-    if not isinstance(data, RetrievalSet):
-        entry["templates"] = list(data.templates)
-    listed = {name: list(getattr(data, name)) for name in ("skipped", "notes")}
-    return entry | _fields(data, "fingerprint", "source") | listed
+        entry["templates"] = [*data.templates]
+    return entry | _fields(data, "fingerprint", "source", "skipped", "notes")
 
 
 def _fields(source: object, *names: str) -> dict[str, Any]:
@@ -147,18 +145,17 @@ def summarize(run: Run) -> str:
 
 def _effects(model_results: results.Results) -> list[dict[str, str]]:
     """Return a row per set and metric: its value, and its change with high, low, ... heads ablated."""
-    frames = [("accuracy", queries.top1(model_results))]
-    frames += [("R@1", queries.recall(model_results, direction="text-to-clip"))]
-    skews = queries.max_skew(model_results)
-    frames += [(f"MaxSkew by {name}", of_attribute) for name, of_attribute in skews.groupby("attribute")]
+    frames = {"accuracy": queries.top1(model_results)}
+    frames["R@1"] = queries.recall(model_results, direction="text-to-clip")
+    for attribute, of_attribute in queries.max_skew(model_results).groupby("attribute"):
+        frames[f"MaxSkew by {attribute}"] = of_attribute
     rows = []
-    for metric, frame in frames:
-        for dataset in frame["dataset"].unique():
-            changes = dict.fromkeys(("none", "high", "low", "random", "chosen"), "")
-            for name in changes:
-                for _, row in queries.of_ablation(frame, name, dataset).iterrows():
-                    changes[name] = in_brackets(queries.difference(row), 2, "+")
-                    if name == "none":
-                        changes[name] = f"{row['value']:.2f}"
-            rows.append({"dataset": dataset, "metric": metric} | changes)
+    for metric, frame in frames.items():
+        for dataset, of_dataset in frame.groupby("dataset", sort=False):
+            row = {"dataset": str(dataset), "metric": metric}
+            for name in ("none", "high", "low", "random", "chosen"):
+                measured = queries.of_ablation(of_dataset, name).to_dict("records")
+                cells = [in_brackets(queries.difference(cell), 2, "+") for cell in measured]
+                row[name] = f"{measured[0]['value']:.2f}" if name == "none" else "".join(cells)
+            rows.append(row)
     return rows
