@@ -43,8 +43,8 @@ class AccuracyOptions:
 
 def print_accuracy(settings: AccuracyOptions) -> None:
     """Print the accuracy and write it to the CSV file."""
-    table = ccs.accuracy(**{name: value for name, value in vars(settings).items() if name != "csv"})
-    show(format_accuracy(table), table.skipped, table, settings.csv)
+    table = ccs.accuracy(**options.arguments(settings))
+    show(format_accuracy(table), table, settings.csv)
     if table.doubt:
         print(f"Warning: {table.doubt}", file=sys.stderr)
 

@@ -33,8 +33,8 @@ class BiasOptions(options.RankingOptions):
 
 def print_bias(settings: BiasOptions) -> None:
     """Print the table, and write all of it to the CSV file."""
-    table = ccs.bias(**{name: value for name, value in vars(settings).items() if name != "csv"})
-    show(format_bias(table), table.skipped, table, settings.csv)
+    table = ccs.bias(**options.arguments(settings))
+    show(format_bias(table), table, settings.csv)
 
 
 def format_bias(table: BiasTable) -> str:

@@ -42,8 +42,7 @@ class CompareOptions:
 
 def print_comparison(settings: CompareOptions) -> None:
     """Print the pairs of heads, and write all of them to the CSV file."""
-    arguments = {name: value for name, value in vars(settings).items() if name not in ("heads", "csv", "_")}
-    table = ccs.compare(**arguments, top=settings.heads)
+    table = ccs.compare(**options.arguments(settings, "heads"), top=settings.heads)
     rows = table.rows
     text = printed(
         "compare",
@@ -54,7 +53,7 @@ def print_comparison(settings: CompareOptions) -> None:
         related=table.related,
         rows=[_pair_row(pair) for _, pair in rows.head(settings.heads).iterrows()],
     )
-    show(text, (), table, settings.csv)
+    show(text, table, settings.csv)
 
 
 def _pair_row(pair: Any) -> dict[str, str]:

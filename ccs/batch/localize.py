@@ -32,9 +32,8 @@ class LocalizeOptions(options.GalleryOptions):
 
 def print_carriers(settings: LocalizeOptions) -> None:
     """Print the heads and their effects."""
-    model = ccs.load(settings.model, device=settings.device)
-    table = ccs.localize(model, **settings.arguments(), method=settings.method)
-    show(format_carriers(table), table.about["skipped"])
+    table = ccs.localize(**options.arguments(settings))
+    show(format_carriers(table), table)
 
 
 def format_carriers(table: CarrierTable) -> str:

@@ -46,10 +46,15 @@ class MitigateOptions(options.GalleryOptions, SaveOptions):
 def mitigate(settings: MitigateOptions) -> None:
     """Print the table and the recommendation, and save the model."""
     model = ccs.load(settings.model, device=settings.device)
-    methods, max_loss = settings.method or tuple(METHODS), settings.max_loss / 100
-    tell = partial(print, file=sys.stderr, flush=True)
-    table = ccs.mitigate(model, **settings.arguments(), methods=methods, max_loss=max_loss, tell=tell)
-    show(format_mitigation(table), table.about["skipped"])
+    question = options.arguments(settings, "model", "method", "max_loss", "out", "repo", "public")
+    table = ccs.mitigate(
+        model,
+        **question,
+        methods=settings.method or tuple(METHODS),
+        max_loss=settings.max_loss / 100,
+        tell=partial(print, file=sys.stderr, flush=True),
+    )
+    show(format_mitigation(table), table)
     if settings.out or settings.repo:
         _save(settings, model, table)
 

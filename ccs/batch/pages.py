@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,19 @@ def printed(name: str, /, **values: Any) -> str:
     return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
 
 
-def show(
-    text: str, skipped: Iterable[str] = (), table: Result | None = None, csv: Path | None = None
-) -> None:
+def show(text: str, result: Result, csv: Path | None = None) -> None:
     """Print a result, and write its rows to a CSV file.
 
     Args:
         text: The result in words.
-        skipped: Images that were skipped, with the reason, for standard error.
-        table: The result.
+        result: The result; images that it skipped are named on standard error.
         csv: The file, or None.
     """
-    for name in skipped:
+    for name in getattr(result, "skipped", result.about.get("skipped", ())):
         print(f"Skipped: {name}", file=sys.stderr)
     print(text)
-    if csv and table is not None:
-        write_text(csv, table.flat().to_csv(index=False))
+    if csv:
+        write_text(csv, result.flat().to_csv(index=False))
 
 
 def open_results(place: Path | str | None) -> Collection:

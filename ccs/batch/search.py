@@ -43,10 +43,11 @@ def find_ablation(settings: SearchOptions) -> None:
     if settings.save and not options.to_folder(str(tables)).is_dir():
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(settings.model, device=settings.device)
-    table = ccs.search(model, **settings.arguments(), limits=limits, tell=print)
-    setup = table.about
-    show(format_search(table), setup["skipped"])
+    question = options.arguments(settings, "model", "max_loss", "max_heads", "results", "save")
+    table = ccs.search(model, **question, limits=limits, tell=print)
+    show(format_search(table), table)
     if settings.save:
+        setup = table.about
         saved = Search(
             model=model.name,
             weights_hash=model.weights_hash,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,6 +175,16 @@ Device = Annotated[
 ]
 
 
+def arguments(settings: object, *without: str) -> dict[str, Any]:
+    """Return a command's options as the arguments of a function of the library.
+
+    Args:
+        settings: The options.
+        *without: The names of options that are no arguments, besides `csv`.
+    """
+    return {name: value for name, value in vars(settings).items() if name not in (*without, "csv", "_")}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
     """Options of the commands that rank people."""
@@ -201,8 +211,3 @@ class GalleryOptions(RankingOptions):
     classes: Classes = None
     seed: Annotated[int, MACHINE, at_least(0)] = 0
     """Random seed of the halves: heads are chosen on one half and evaluated on the other"""
-
-    def arguments(self) -> dict[str, Any]:
-        """Return these options as arguments of `ccs.search`, `ccs.localize`, and `ccs.mitigate`."""
-        names = [field.name for field in fields(GalleryOptions) if field.name != "model"]
-        return {name: getattr(self, name) for name in names}
