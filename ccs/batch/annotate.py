@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import product
@@ -11,7 +12,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from ccs import paper
@@ -102,11 +102,9 @@ def import_sheets(pairs: Sequence[Pair], out: Path, sheets: Sequence[str]) -> No
     Raises:
         InputError: Without sheets, if two have the same file name, or if one can't be used.
     """
-    if not sheets:
-        raise InputError("No sheets to import; give them as in: clip-ccs annotate import FILE...")
     paths = {Path(name).stem: Path(name) for name in sheets}
-    if len(paths) < len(sheets):
-        raise InputError("Two sheets have the same file name, which identifies the person; rename one.")
+    if not sheets or len(paths) < len(sheets):
+        raise InputError("Import one sheet per person, each with a file name of its own.")
     answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
     rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
     write_text(out, rows.to_csv(index=False))
@@ -165,9 +163,9 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     settled.sort(key=attrgetter("id"))
     if not settled:
         raise InputError("No pair has verdicts of all judges; run clip-ccs compute again.")
-    rng = np.random.default_rng(seed)
-    shuffled = [settled[i] for i in rng.permutation(len(settled))]
-    distinct = {(pair.text.casefold(), pair.concept): pair for pair in shuffled}.values()
+    rng = random.Random(seed)
+    rng.shuffle(settled)
+    distinct = {(pair.text.casefold(), pair.concept): pair for pair in settled}.values()
     models: dict[str, list[Pair]] = {}
     for pair in sorted(distinct, key=lambda pair: sum(map(bool, pair.verdicts.values()))):
         models.setdefault(pair.model, []).append(pair)
@@ -175,8 +173,8 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     # Models with few pairs first: the others make up for the missing ones.
     for place, group in enumerate(sorted(models.values(), key=len)):
         size = min(len(group), (n - len(drawn)) // (len(models) - place))
-        drawn += [group[i] for i in np.linspace(0, len(group), size, endpoint=False).astype(int)]
-    return [drawn[i] for i in rng.permutation(len(drawn))]
+        drawn += [group[i * len(group) // size] for i in range(size)]
+    return rng.sample(drawn, len(drawn))
 
 
 def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdict]:
@@ -229,14 +227,13 @@ def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, An
     models = sorted({pair.model for pair in answered})
     groups = {model: [pair for pair in answered if pair.model == model] for model in models}
     groups |= {"all": answered} if len(models) > 1 else {}
-    printed, names = paper.table("table4"), {model.name: model.paper_name for model in paper.models()}
+    names = {model.paper_name: model.name for model in paper.models()}
+    printed = {(names.get(row, row), metric): value for row, metric, value in paper.table("table4").cells()}
     rows = []
     for model, group in groups.items():
         for person, judge, metric, estimate, n in _comparisons(group, answers):
             row = {"model": model, "people": person, "judges": judge, "metric": metric, **vars(estimate)}
-            place, published = names.get(model, model), None
-            if person and judge == "panel" and place in printed.rows and metric in printed.columns:
-                published = printed.value(place, metric)
+            published = printed.get((model, metric)) if person and judge == "panel" else None
             rows.append(row | {"n": n, "left_out": len(group) - n, "published": published})
     return rows
 

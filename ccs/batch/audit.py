@@ -157,24 +157,19 @@ def render(template: str, result: Audit) -> str:
     filled = result.rows.astype(object).where(result.rows.notna(), None)
     sections = {name: rows.to_dict("records") for name, rows in filled.groupby("section", sort=False)}
     drawn = template.endswith(".html") and find_spec("matplotlib")
-    return (
-        environment(TEMPLATES)
-        .get_template(template)
-        .render(
-            about=result.about,
-            rankings=[*sections.get("ranking", ()), *sections.get("preference", ())],
-            harms=sections.get("harm", []),
-            accuracies=[
-                row for name in ("accuracy", "worst class", "worst group") for row in sections.get(name, ())
-            ],
-            tops=result.top.to_dict("records"),
-            parts=result.parts.to_dict("records"),
-            left_out={name: groups for name, groups in result.left_out.items() if groups},
-            alike={name: groups for name, groups in result.alike.items() if groups},
-            prompts=result.prompts,
-            drawing=result._repr_html_() if drawn else "",
-        )
-    )
+    values = {
+        "rankings": [*sections.get("ranking", ()), *sections.get("preference", ())],
+        "harms": sections.get("harm", []),
+        "accuracies": [
+            row for name in ("accuracy", "worst class", "worst group") for row in sections.get(name, ())
+        ],
+        "tops": result.top.to_dict("records"),
+        "parts": result.parts.to_dict("records"),
+        "left_out": {name: groups for name, groups in result.left_out.items() if groups},
+        "alike": {name: groups for name, groups in result.alike.items() if groups},
+        "drawing": result._repr_html_() if drawn else "",
+    }
+    return environment(TEMPLATES).get_template(template).render(vars(result) | values)
 
 
 main = Command(

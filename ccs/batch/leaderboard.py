@@ -26,7 +26,6 @@ from ccs.results.hub_repository import Repository
 METRICS = ("MaxSkew", "AUC", "largest gap", "accuracy")
 """Metrics in the table."""
 FILES = ("audit.html", "audit.json", "audit.md")
-FRAMEWORK = "clip-ccs"
 TASK = {"config": "default", "split": "test"}
 """The part of the dataset that every task names: models.csv."""
 AuditJson = Mapping[str, Any]
@@ -99,14 +98,13 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
 def _published(repository: Repository, audits: Mapping[str, AuditJson]) -> dict[str, AuditJson]:
     """Return the other audits in the dataset that were made under the same conditions."""
     conditions = _conditions(next(iter(audits.values())))
-    others: dict[str, AuditJson] = {}
-    for path in repository.files:
-        folder, _, file = path.partition("/")
-        if file == "audit.json" and folder not in audits:
-            audit = json.loads(repository.fetch(path))
-            if _conditions(audit) == conditions:
-                others[folder] = audit
-    return others
+    folders = [path.removesuffix("/audit.json") for path in repository.files if path.endswith("/audit.json")]
+    others = {
+        folder: json.loads(repository.fetch(f"{folder}/audit.json"))
+        for folder in folders
+        if folder not in audits
+    }
+    return {folder: audit for folder, audit in others.items() if _conditions(audit) == conditions}
 
 
 def _conditions(audit: AuditJson) -> dict[str, str]:
@@ -145,7 +143,7 @@ def benchmark(repository: str, numbers: Iterable[str]) -> dict[str, Any]:
     return {
         "name": repository.partition("/")[2],
         "description": f"Bias audits of CLIP models by clip-ccs. Tasks: {'; '.join(numbers)}.",
-        "evaluation_framework": FRAMEWORK,
+        "evaluation_framework": "clip-ccs",
         "tasks": [{"id": task_id(number), **TASK} for number in numbers],
     }
 
@@ -165,12 +163,9 @@ def card(repository: str, numbers: pd.DataFrame, audit: AuditJson) -> str:
         configs=[{"config_name": TASK["config"], "data_files": data_files}],
     )
     command = ["clip-ccs", "audit", "--model", "MODEL", "--gallery", audit["settings"]["gallery"]]
-    dataset_card = DatasetCard.from_template(
-        data,
-        template_path=str(TEMPLATES / "leaderboard.md"),
-        repository=repository,
-        gallery=audit["about"]["gallery"],
-        table=markdown_table(numbers.round(3).reset_index()),
-        command=shlex.join([*command, "--publish", repository]),
-    )
-    return str(dataset_card)
+    values = {
+        "gallery": audit["about"]["gallery"],
+        "command": shlex.join([*command, "--publish", repository]),
+    }
+    values |= {"table": markdown_table(numbers.round(3).reset_index()), "repository": repository}
+    return str(DatasetCard.from_template(data, template_path=str(TEMPLATES / "leaderboard.md"), **values))

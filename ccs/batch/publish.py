@@ -100,18 +100,20 @@ def dataset_card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         rows.update({name: int(entry["rows"]) for name, entry in manifest["tables"].items()})
     tables = [table for name, table in schema.TABLES.items() if name in rows]
     configs = [
-        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"}
-        for name in (table.name for table in tables)
+        {
+            "config_name": table.name,
+            "data_files": f"*/{table.name}.parquet",
+            "default": table.name == "scores",
+        }
+        for table in tables
     ]
-    tags = ["clip", "interpretability", "fairness", PAPER]
-    judges = [judge for manifest in models for judge in (manifest["labeler"], *manifest["judges"])]
     card = DatasetCard.from_template(
-        DatasetCardData(license="mit", tags=tags, configs=configs),
+        DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness", PAPER], configs=configs),
         template_path=str(_CARD),
         repository=repository,
-        tables=[{"name": table.name, "meaning": table.meaning, "rows": rows[table.name]} for table in tables],
+        tables=tables,
+        rows=rows,
         models=_on_one_line(models),
-        stand_in=any(judge.get("stand_in") for judge in judges),
     )
     return str(card)
 

@@ -48,15 +48,9 @@ def find_ablation(settings: SearchOptions) -> None:
     show(format_search(table), table)
     if settings.save:
         setup = table.about
-        saved = Search(
-            model=model.name,
-            weights_hash=model.weights_hash,
-            seed=settings.seed,
-            limits=limits,
-            prompts=setup["occupations"],
-            **{name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")},
-            **vars(table.outcome),
-        )
+        shared = {name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")}
+        shared |= {"model": model.name, "weights_hash": model.weights_hash, "prompts": setup["occupations"]}
+        saved = Search(**shared, seed=settings.seed, limits=limits, **vars(table.outcome))
         print(f"Saved to {searches.keep(tables, saved)}.")
 
 

@@ -78,12 +78,8 @@ def keep(folder: Path, search: Search) -> Path:
     """
     path = place(folder, search.model)
     earlier = _read(path) if path.exists() else ()
-    others = [
-        other
-        for other in earlier
-        if other.question != search.question and other.weights_hash == search.weights_hash
-    ]
-    searches = sorted([*others, search], key=lambda stored: stored.question)
+    ours = {other.question: other for other in earlier if other.weights_hash == search.weights_hash}
+    searches = [stored for _, stored in sorted({**ours, search.question: search}.items())]
     write_text(path, json.dumps(_FILE.dump_python(_File(1, tuple(searches))), indent=1) + "\n")
     return path
 
@@ -107,11 +103,10 @@ def _read(path: Path) -> Sequence[Search]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than any file of searches: {path.stat().st_size:,} bytes.")
-        file = _FILE.validate_json(path.read_bytes(), strict=True)
+        return _FILE.validate_json(path.read_bytes(), strict=True).searches
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = ".".join(map(str, first["loc"]))[:80]
         raise InputError(f"{path} is not a file of clip-ccs search: {location!r}: {first['msg']}.") from None
-    return file.searches
