@@ -119,15 +119,9 @@ def claims(key: str) -> tuple[Claim, ...]:
 
 
 def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Claim | None:
-    base = Claim(
-        table=table.key,
-        row=row,
-        column=column,
-        model=paper.model(row.split("/")[-1]).name,
-        published=value,
-        digits=max(len(str(value).partition(".")[2]) for *_, value in table.cells()),
-        measure={"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, ""),
-    )
+    measure = {"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, "")
+    digits = max(len(str(value).partition(".")[2]) for *_, value in table.cells())
+    base = Claim(table.key, row, column, paper.model(row.split("/")[-1]).name, value, digits, measure)
     if table.key == "table2":
         return replace(base, measure="level", ablation=column)
     if table.kind == "share":
@@ -240,14 +234,13 @@ def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
         return None
     if claim.measure == "level":
         value = float((scores["level"] == claim.ablation).sum())
-    elif claim.measure in ("ccs", "alone"):
-        panel = [int(value) for value in scores["ccs"].dropna()]
-        counts = panel if claim.measure == "ccs" else queries.ccs_alone(model_results, "openai", 5)
-        value = score.ccs_at_k(counts, 5)[claim.k]
+    elif claim.measure == "ccs":
+        value = score.ccs_at_k(scores["ccs"].dropna().astype(int).tolist(), 5)[claim.k]
+    elif claim.measure == "alone":
+        value = score.ccs_at_k(queries.ccs_alone(model_results, "openai", 5), 5)[claim.k]
     elif claim.measure == "label":
-        value = float(
-            sum(label == claim.ablation for label, _ in queries.high_labels(model_results).values())
-        )
+        labels = [label for label, _ in queries.high_labels(model_results).values()]
+        value = float(labels.count(claim.ablation))
     else:
         value = queries.ccr(model_results, claim.labels, claim.layer)
     return None if math.isnan(value) else Measured(value, math.nan, math.nan)
@@ -266,18 +259,16 @@ def overlaps(models: Mapping[str, Results]) -> list[dict[str, str | int]]:
     """
     rows: list[dict[str, str | int]] = []
     for model in paper.models():
-        scores = models[model.name].table("scores") if model.name in models else pd.DataFrame({"k": []})
-        labels = {head: (row.level, row.label) for head, row in queries.by_head(scores[scores["k"] == 5])}
-        scored = model.heads & HeadSet(labels)
-        for level, listed in paper.head_labels(model.name).items() if labels else ():
-            measured = HeadSet(head for head in scored if labels[head][0] == level)
-            printed = HeadSet(listed) & scored
+        scores = models[model.name].table("scores").query("k == 5") if model.name in models else ()
+        scored = dict(queries.by_head(scores)) if len(scores) else {}
+        for level, listed in paper.head_labels(model.name).items() if scored else ():
+            measured = {head for head in model.heads if head in scored and scored[head].level == level}
+            printed = {head for head in listed if head in scored}
             shared = measured & printed
-            counts = {"heads": scored, "printed": printed, "measured": measured, "shared": shared}
             rows.append(
-                {"model": model.paper_name, "level": level}
-                | {name: len(heads) for name, heads in counts.items()}
-                | {"same label": sum(labels[head][1] == listed[head] for head in shared)}
+                {"model": model.paper_name, "level": level, "heads": len(model.heads & HeadSet(scored))}
+                | {"printed": len(printed), "measured": len(measured), "shared": len(shared)}
+                | {"same label": sum(scored[head].label == listed[head] for head in shared)}
                 | {"Jaccard": f"{len(shared) / max(1, len(measured | printed)):.2f}"}
             )
     return rows
@@ -290,23 +281,12 @@ def build(collection: results.Collection) -> str:
     """Write the report on these results, in Markdown."""
     models = collection.models
     tables = {key: [compare_claim(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
-    return as_markdown(
-        filled(
-            TEMPLATES,
-            "report",
-            source=collection.source,
-            models=list(models),
-            notices=list(collection.notices),
-            summary=_summary(tables),
-            overlaps=overlaps(models),
-            deciders=[
-                f"{model.name}: {queries.decided_by(models[model.name].manifest)}"
-                for model in paper.models()
-                if model.name in models
-            ],
-            sections=[_section(key, cells, models) for key, cells in tables.items()],
-        )
-    )
+    studied = [models[model.name] for model in paper.models() if model.name in models]
+    values = {"source": collection.source, "models": list(models), "notices": list(collection.notices)}
+    values |= {"summary": _summary(tables), "overlaps": overlaps(models)}
+    values["deciders"] = [f"{model.model}: {queries.decided_by(model.manifest)}" for model in studied]
+    values["sections"] = [_section(key, cells, models) for key, cells in tables.items()]
+    return as_markdown(filled(TEMPLATES, "report", **values))
 
 
 def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
@@ -314,12 +294,10 @@ def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
     rows = []
     for key, cells in tables.items():
         agree = [cell.agrees for cell in cells if cell.agrees is not None]
-        counts = {"printed": len(cells), "measured": len(agree), "agree": sum(agree)}
-        rows.append({"": paper.table(key).number, "title": paper.table(key).title} | counts)
-    frame = pd.DataFrame(rows)
-    totals = frame[["printed", "measured", "agree"]].sum().to_dict()
-    frame.loc[len(frame)] = {"": "**All**", "title": "", **totals}
-    return frame
+        rows.append([paper.table(key).number, paper.table(key).title, len(cells), len(agree), sum(agree)])
+    totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
+    columns = ["", "title", "printed", "measured", "agree"]
+    return pd.DataFrame([*rows, ["**All**", "", *totals]], columns=columns)
 
 
 def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results]) -> dict[str, Any]:
@@ -329,7 +307,11 @@ def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results])
     names = {cell.claim.model for cell in cells if cell.measured is not None}
     rows = [_row(cell, models[cell.claim.model]) for cell in cells if cell.claim.model in names]
     compared = {row[""] for row in rows}
-    others = [[row, *map(_plain, values)] for row, values in printed.rows.items() if row not in compared]
+    others = [
+        [name, *("–" if value is None else f"{value:g}" for value in values)]
+        for name, values in printed.rows.items()
+        if name not in compared
+    ]
     return {
         "title": f"{printed.number}. {printed.title}",
         "note": f"{unit} {printed.note}".strip(),
@@ -373,12 +355,7 @@ def _texts(estimate: Estimate | None, digits: int) -> tuple[str, str]:
 def _source(cell: Compared) -> str:
     if (measured := cell.measured) is None:
         return "–"
-    parts = (measured.ablation, measured.dataset or cell.claim.dataset, measured.mode)
-    return ", ".join(filter(None, parts)) if measured.ablation else "scores"
-
-
-def _plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"
+    return ", ".join(filter(None, (measured.ablation, measured.dataset, measured.mode))) or "scores"
 
 
 # The command ------------------------------------------------------------------------------------------------
