@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import ccs
-from ccs.analysis.accuracy import AccuracyTable
 from ccs.batch.pages import printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
@@ -42,20 +41,13 @@ class AccuracyOptions:
 
 
 def print_accuracy(settings: AccuracyOptions) -> None:
-    """Print the accuracy and write it to the CSV file."""
+    """Print the accuracy and that of the classes, lowest first, and write them to the CSV file."""
     table = ccs.accuracy(**options.arguments(settings))
-    show(format_accuracy(table), table, settings.csv)
-    if table.doubt:
-        print(f"Warning: {table.doubt}", file=sys.stderr)
-
-
-def format_accuracy(table: AccuracyTable) -> str:
-    """Format the accuracy, and that of the classes, lowest first."""
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])
     classes = table.rows.iloc[1:].sort_values("after", kind="stable")
     lowest = classes[["class", "images", *["before"] * ablated, "after"]].head(MAX_CLASSES)
     change = [whole[name] for name in ("difference", "difference_low", "difference_high") if ablated]
-    return printed(
+    text = printed(
         "accuracy",
         about=table.about,
         images=whole["images"],
@@ -67,6 +59,9 @@ def format_accuracy(table: AccuracyTable) -> str:
         more=len(classes) - len(lowest),
         groups=table.groups.head(MAX_CLASSES).to_string(index=False, float_format="{:.3f}".format),
     )
+    show(text, table, settings.csv)
+    if table.doubt:
+        print(f"Warning: {table.doubt}", file=sys.stderr)
 
 
 main = Command(AccuracyOptions, print_accuracy)

@@ -239,8 +239,7 @@ def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
     elif claim.measure == "alone":
         value = score.ccs_at_k(queries.ccs_alone(model_results, "openai", 5), 5)[claim.k]
     elif claim.measure == "label":
-        labels = [label for label, _ in queries.high_labels(model_results).values()]
-        value = float(labels.count(claim.ablation))
+        value = float(((scores["level"] == "high") & (scores["label"] == claim.ablation)).sum())
     else:
         value = queries.ccr(model_results, claim.labels, claim.layer)
     return None if math.isnan(value) else Measured(value, math.nan, math.nan)

@@ -67,13 +67,6 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, parts))
 
 
-def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
-    """Return the high heads at the main K, each with its label as given and normalized."""
-    known, normal = head_scores(results), results.table("labels").set_index(["layer", "head"])["label"]
-    labels = {head: known[head].label for head, _ in by_head(_where(main_scores(results), level="high"))}
-    return {head: (label, normal.get((head.layer, head.head), label)) for head, label in labels.items()}
-
-
 def ccr(results: Results, spelling: str, layer: int | None = None) -> float:
     """Return one ratio, or NaN if there are no high heads.
 
