@@ -64,11 +64,18 @@ def annotate(settings: AnnotateOptions) -> None:
         raise InputError("The results hold no judgments; compute some with clip-ccs compute.")
     if settings.step == "export":
         export_sheet(pairs, settings.out or Path("annotation.csv"), settings.n)
-    else:
-        import_sheets(pairs, settings.out or Path("agreement.csv"), settings.sheets)
-        judges = [judge for model in models for judge in model.manifest["judges"]]
-        if tags := sorted({judge["name"] for judge in judges if judge.get("stand_in")}):
-            print(f"\nTag-based judges, not LLMs: {', '.join(tags)}.")
+        return
+    out, sheets = settings.out or Path("agreement.csv"), {Path(name).stem: name for name in settings.sheets}
+    if not sheets or len(sheets) < len(settings.sheets):
+        raise InputError("Import one sheet per person, each with a file name of its own.")
+    answers = {person: read_sheet(read_text(Path(name)), pairs, name) for person, name in sheets.items()}
+    rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
+    write_text(out, rows.to_csv(index=False))
+    print(rows.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
+    print(f"\nWritten to {out}.")
+    judges = [judge for model in models for judge in model.manifest["judges"]]
+    if tags := sorted({judge["name"] for judge in judges if judge.get("stand_in")}):
+        print(f"\nTag-based judges, not LLMs: {', '.join(tags)}.")
 
 
 def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
@@ -89,27 +96,6 @@ def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
     print("Next: clip-ccs annotate import FILE... with the same --results")
-
-
-def import_sheets(pairs: Sequence[Pair], out: Path, sheets: Sequence[str]) -> None:
-    """Print and write the agreement.
-
-    Args:
-        pairs: Pairs with the judges' verdicts.
-        out: The CSV file to write.
-        sheets: The filled sheets.
-
-    Raises:
-        InputError: Without sheets, if two have the same file name, or if one can't be used.
-    """
-    paths = {Path(name).stem: Path(name) for name in sheets}
-    if not sheets or len(paths) < len(sheets):
-        raise InputError("Import one sheet per person, each with a file name of its own.")
-    answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
-    rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
-    write_text(out, rows.to_csv(index=False))
-    print(rows.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
-    print(f"\nWritten to {out}.")
 
 
 # Pairs, sheets and agreement -------------------------------------------------------------------------------

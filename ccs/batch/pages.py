@@ -28,10 +28,9 @@ TEMPLATES = Path(__file__).with_name("templates")
 @lru_cache(maxsize=8)
 def environment(folder: Path) -> jinja2.Environment:
     """Return the templates of a folder, which raise an error for a missing value."""
-    loader, strict = jinja2.FileSystemLoader(folder), jinja2.StrictUndefined
     templates = jinja2.Environment(
-        loader=loader,
-        undefined=strict,
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
         autoescape=jinja2.select_autoescape(["html"], default=False),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -168,9 +167,8 @@ def format_effect(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
         scale: Factor, such as 100 for percentage points.
         digits: Number of decimals.
     """
-    parts = [interval(effect, scale, digits)] if np.isfinite([effect.low, effect.high]).all() else []
-    if np.isfinite(effect.p_value):
-        parts.append(f"p {p_text(effect.p_value)}")
+    p_value = f"p {p_text(effect.p_value)}"
+    parts = [part for part in (interval(effect, scale, digits), p_value) if not part.endswith("–")]
     return signed(effect.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
 
 
@@ -181,17 +179,16 @@ def format_parts(parts: pd.DataFrame, name: str) -> str:
         parts: From `ccs.analysis.preference.part_rows`.
         name: The column that says what was changed.
     """
-    rows = []
-    for row in parts.to_dict("records"):
-        changes = {
-            f"{part} part": f"{row[part]:+.0%} [{row[f'{part}_low']:+.0%}, {row[f'{part}_high']:+.0%}]"
-            for part in ("general", "specific")
-        }
-        rows.append({name: row[name], **changes, "moves": row["moves"]})
+    if parts.empty:
+        return ""
+    cells = parts[[name]].copy()
+    for part in ("general", "specific"):
+        ends = parts[[part, f"{part}_low", f"{part}_high"]].to_numpy()
+        cells[f"{part} part"] = ["{:+.0%} [{:+.0%}, {:+.0%}]".format(*row) for row in ends]
     heading = (
         "Change of the general and the occupation-specific preference, as shares of the squared group scores:"
     )
-    return f"{heading}\n{columns(rows)}" if rows else ""
+    return f"{heading}\n{cells.assign(moves=parts['moves']).to_string(index=False)}"
 
 
 # The report and pages of docs, in Markdown ------------------------------------------------------------------
@@ -211,8 +208,9 @@ def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
         name: Name of the template.
         **values: Values of its fields.
     """
-    text = re.sub(r"\n +(?=\S)", " ", _templates(folder).get_template(f"{name}.md").render(values))
-    return [*re.split(r"\n{2,}", text.strip())]
+    template = environment(folder).overlay(finalize=_placed).get_template(f"{name}.md")
+    text = re.sub(r"\n +(?=\S)", " ", template.render(values))
+    return re.split(r"\n{2,}", text.strip())
 
 
 def _placed(value: Any) -> Any:
@@ -221,11 +219,6 @@ def _placed(value: Any) -> Any:
     if isinstance(value, list | pd.DataFrame):
         return markdown_table(pd.DataFrame(value))
     return one_line(value) if isinstance(value, str) else value
-
-
-@lru_cache(maxsize=8)
-def _templates(folder: Path) -> jinja2.Environment:
-    return environment(folder).overlay(finalize=_placed)
 
 
 def markdown_table(frame: pd.DataFrame) -> str:
