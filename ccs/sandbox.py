@@ -64,27 +64,18 @@ def run(
         InputError: If it raises, or exceeds a limit.
     """
     with _pool.free:
-        worker = _pool.idle.pop() if _pool.idle else _start()
-        stays = False
+        worker, stays = _pool.idle.pop() if _pool.idle else _start(), False
         try:
-            kind, value, stays = _ask(
-                worker, (function, args, seconds, memory, answer), patience * seconds + 5
-            )
+            question = function, args, title, seconds, memory, answer
+            value, sentence, stays = _ask(worker, question, patience * seconds + 5)
         finally:
             if not stays:
                 _end(worker)
                 worker = _start()  # ahead, so that the next need not wait for it
             _pool.idle.append(worker)
-    if kind == "value":
-        return value
-    words = {
-        "input": value,
-        "raised": f"{title} cannot be read: {value}.",
-        "slow": f"{title} cannot be read within {seconds:.0f} seconds.",
-        "large": f"{title} cannot be read within {memory >> 20:,} MB of memory.",
-        "long": f"{title} holds more than {answer >> 20:,} MB once unpacked.",
-    }
-    raise InputError(words.get(kind) or f"{title} cannot be read: its reader broke off.")
+    if sentence:
+        raise InputError(sentence)
+    return value
 
 
 def warm(*modules: str) -> None:
@@ -144,25 +135,33 @@ def serve() -> None:
 
 
 def _answer(
-    function: Callable[..., Any], args: Any, seconds: float, memory: int, max_answer: int
-) -> tuple[str, Any, bool]:
-    """Return the kind of the answer, the answer, and whether this worker stays."""
+    function: Callable[..., Any], args: Any, title: str, seconds: float, memory: int, most_bytes: int
+) -> tuple[Any, str, bool]:
+    """Return the value, a sentence if there is none, and whether this worker stays."""
     _limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1)
-    if data := _memory()[0]:
+    if data := _memory()[5]:
         _limit(resource.RLIMIT_DATA, data + memory)
-    counted = _Counter()
+    value, sentence, counted = None, "", _Counter()
     try:
-        kind, value = "value", function(*args)
+        value = function(*args)
         pickle.dump(value, counted)
     except InputError as error:
-        kind, value = "input", str(error)
+        sentence = str(error)
     except MemoryError:
-        kind, value = "large", None
+        sentence = f"{title} cannot be read within {memory >> 20:,} MB of memory."
     except BaseException as error:  # the panics of Rust too
-        kind, value = "raised", reason(error)[:300]
-    if counted.bytes > max_answer:
-        kind, value = "long", None
-    return kind, value, _memory()[1] < KEPT
+        sentence = f"{title} cannot be read: {reason(error)[:300]}."
+    if counted.bytes > most_bytes:
+        sentence = f"{title} holds more than {most_bytes >> 20:,} MB once unpacked."
+    return None if sentence else value, sentence, _memory()[1] < KEPT
+
+
+def _memory() -> list[int]:
+    """Return this process's bytes of memory by kind, as in /proc/self/statm: resident is 1, data is 5."""
+    with suppress(OSError):  # only Linux has this file
+        pages = Path("/proc/self/statm").read_text("ascii").split()
+        return [int(count) * resource.getpagesize() for count in pages]
+    return [0] * 6
 
 
 class _Counter:
@@ -172,14 +171,6 @@ class _Counter:
 
     def write(self, data: Any) -> None:
         self.bytes += memoryview(data).nbytes
-
-
-def _memory() -> tuple[int, int]:
-    """Return this process's bytes of data and of resident memory, zeros if the system doesn't know them."""
-    with suppress(OSError):
-        pages = Path("/proc/self/statm").read_text("ascii").split()
-        return int(pages[5]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
-    return 0, 0
 
 
 def _limit(limit: int, value: int) -> None:
@@ -209,8 +200,8 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tuple[str, Any, bool]:
-    """Send a question to a worker and return the kind of its answer, the answer, and whether it stays."""
+def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tuple[Any, str, bool]:
+    """Send a question to a worker; return its value, a sentence if there is none, and whether it stays."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     timer, end = threading.Timer(seconds, worker.kill), time.monotonic() + seconds
@@ -218,11 +209,12 @@ def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tupl
     try:
         pickle.dump(question, worker.stdin)
         worker.stdin.flush()
-        kind, value, stays = _Plain(worker.stdout).load()
-        return kind, value, stays
+        value, sentence, stays = _Plain(worker.stdout).load()
+        return value, sentence, stays
     except (OSError, EOFError, pickle.UnpicklingError):
         is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
-        return "slow" if is_late else "broken", None, False
+        how = f"within {question[3]:.0f} seconds" if is_late else "since its reader broke off"
+        return None, f"{question[2]} cannot be read {how}.", False
     finally:
         timer.cancel()
 
@@ -230,9 +222,8 @@ def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tupl
 def _end(worker: subprocess.Popen[bytes]) -> int:
     """Kill a worker if it still runs, and return its exit status."""
     worker.kill()
-    for stream in (worker.stdin, worker.stdout):
-        with suppress(OSError):
-            stream.close()  # type: ignore[union-attr]
+    with suppress(OSError), worker:  # closes its pipes
+        pass
     return worker.wait()
 
 
