@@ -25,8 +25,7 @@ import torch
 from benchmarks.common import keep, served, timed
 from ccs import results
 from ccs.app import page
-from ccs.app.links import open_screen
-from ccs.app.routes import ROUTES
+from ccs.app.links import apply_form, open_screen
 from ccs.app.session import App, Screen, Session
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}
@@ -119,7 +118,7 @@ def act(screen: Screen, path: str, **fields: str) -> None:
         path: The route's path.
         fields: The fields of the form.
     """
-    ROUTES[path].handle(screen, fields)
+    apply_form(screen, path, fields)
     page.work(screen, fresh=False)
 
 

@@ -9,17 +9,17 @@ from typing import Annotated
 from pydantic import Field
 
 from ccs.app.html import render
-from ccs.app.jobs import Regions, Tell, Work
+from ccs.app.jobs import Job, Work
 from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT, MIN_COUNT, Request
-from ccs.app.services.examples import first_example, parse_example
+from ccs.app.services.examples import first_example
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
 from ccs.app.state import OWN, clean_line, parse_ablation, require_choice
 from ccs.errors import InputError
-from ccs.heads import Intervention
+from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
@@ -66,12 +66,10 @@ def set_model(screen: Screen, model: Name = "") -> None:
         InputError: If there is no such model.
     """
     app, state = screen.app, screen.state
-    name = app.require_model(model)
-    known = app.heads_of_model(name)
-    screen.set_ablation(Intervention.from_heads(state.ablate & known))
-    head = state.head if state.head in known else app.best_head(name)
-    screen.change(model=name, head=head, text=0, analysis="")
-    if (example := first_example(name)) != first_example(state.model):  # photographs instead of drawings
+    known = app.heads_of_model(app.require_model(model))
+    screen.set_ablation(state.ablate & known)
+    screen.change(model=model, text=0, analysis="")
+    if (example := first_example(model)) != first_example(state.model):  # photographs instead of drawings
         screen.change(example=example, gallery="", attribute="", k=0, row=0)
 
 
@@ -87,12 +85,10 @@ def inspect_head(screen: Screen, head: Name = "") -> None:
         head: One head of the model, such as `L7.H4`.
 
     Raises:
-        InputError: If the text doesn't name exactly one head, or the model doesn't have it.
+        InputError: If the text doesn't name one head, or the model doesn't have it.
     """
-    heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
-    if len(heads) != 1:
-        raise InputError(f"Expected one head; got {len(heads)}.")
-    screen.change(head=heads[0], encoder=heads[0].encoder, text=0, tab="heads")
+    (name,) = screen.app.require_heads(screen.state.model, HeadSet([Head.parse(head)]))
+    screen.change(head=name, encoder=name.encoder, text=0, tab="heads")
 
 
 @post("heads/toggle")
@@ -104,10 +100,9 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
         head: The heads, such as `L5.H0 L6.H1`.
 
     Raises:
-        InputError: If the text doesn't name heads, or the model doesn't have one of them.
+        InputError: If the text doesn't name heads.
     """
-    heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
-    screen.set_ablation(Intervention.from_heads(screen.state.ablate ^ heads))
+    screen.set_ablation(screen.state.ablate ^ parse_ablation(head))
 
 
 @post("heads/ablate")
@@ -119,21 +114,17 @@ def set_ablation(screen: Screen, ablate: Long = "") -> None:
         ablate: The heads, such as `L5.H0 L6.H1=0.3 L7.H1=erase:gender`; "" turns all heads on.
 
     Raises:
-        InputError: If the text can't be read (`parse_ablation`), or the model doesn't have one of the heads.
+        InputError: If the text can't be read (`parse_ablation`).
     """
-    screen.set_ablation(screen.app.require_heads(screen.state.model, parse_ablation(ablate)))
+    screen.set_ablation(parse_ablation(ablate))
 
 
 @post("heads/undo")
 def undo(screen: Screen) -> None:
     """Go back to the previous ablation."""
-    screen.step(screen.session.past, screen.session.undone)
-
-
-@post("heads/redo")
-def redo(screen: Screen) -> None:
-    """Go back to the ablation that Undo removed."""
-    screen.step(screen.session.undone, screen.session.past)
+    if screen.session.past:
+        *screen.session.past, ablate = screen.session.past
+        screen.change(ablate=ablate & screen.app.heads_of_model(screen.state.model))
 
 
 # -- images --------------------------------------------------------------------------------------------------
@@ -146,11 +137,7 @@ def set_example(screen: Screen, example: Name = "") -> None:
     Args:
         screen: The screen that the form changes.
         example: A dataset and page, such as `occupations:3`; "" for the first.
-
-    Raises:
-        InputError: If there is no such page.
     """
-    parse_example(example)
     screen.session.uploads = ()
     screen.change(example=example, images="")
 
@@ -202,7 +189,8 @@ def analyze(
         InputError: For another dataset, without the model, and with too little memory.
     """
     dataset = DATASETS[require_choice(images, DATASETS, "dataset")]
-    name, model, place = screen.state.model, screen.model, screen.app.model_cache.place(screen.state.model)
+    app, name, model = screen.app, screen.state.model, screen.model
+    place = app.model_cache.place(name)
     weights = sum(values.nbytes for values in model.clip.state_dict().values())
     require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
     if not is_public(place) and Path(place).is_dir():
@@ -210,10 +198,10 @@ def analyze(
     texts = "world" if saw_drawings_only(name) else "photographs"
     request = Request(name, place, model.weights_hash, dataset, count, texts)
 
-    def work(tell: Tell) -> Regions:
+    def work(job: Job) -> dict[str, str]:
         problem = ""
         try:
-            screen.app.analyses.make(request, lambda share, doing: tell(share, f"Analyzing {name}: {doing}"))
+            app.analyses.make(request, job.tell)
         except InputError as error:
             problem = str(error)
         return {"note": render("analyzed.html", model=name, key=request.key, problem=problem)}
@@ -232,9 +220,6 @@ def show_tables(screen: Screen, key: Name = "") -> None:
     Raises:
         InputError: If the tables are no longer kept.
     """
-    records = screen.app.analyses.records(key) if key else None
-    if key and records is None:
-        raise InputError("These tables are no longer kept; analyze the model again.")
-    if records and records.model != screen.state.model:
-        set_model(screen, records.model)
-    screen.change(analysis=key if records else "", text=0)
+    if key and (model := screen.app.analyses.records(key).model) != screen.state.model:
+        set_model(screen, model)
+    screen.change(analysis=key, text=0)

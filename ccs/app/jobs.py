@@ -7,12 +7,10 @@ import contextvars
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from types import MappingProxyType
-from typing import Protocol
 
 from ccs.errors import InputError
 
@@ -21,24 +19,18 @@ log = logging.getLogger(__name__)
 OF_ADDRESS, OF_ALL = 32, 200  # jobs that wait or run
 SILENT = 20.0  # seconds without a poll after which a job ends
 FAILED = "Something went wrong; the error was logged. Any click tries again."
-Regions = Mapping[str, str]
-NO_REGIONS: Regions = MappingProxyType({})
+Tell = Callable[[float, str], None]
+"""A function that publishes the progress of work: the share that is done, and a phrase for its step."""
+Work = Callable[["Job"], dict[str, str]]
+"""A function of its job that returns regions of HTML by name."""
 
 
-class Tell(Protocol):
-    """A function that publishes the progress of work. It raises `Canceled` to end the work."""
-
-    def __call__(self, share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
-        """Publish the share that is done, a phrase for the current step, and regions of HTML by name."""
-
-
-def keep_quiet(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+def keep_quiet(share: float, doing: str) -> None:
     """Publish nothing: the `Tell` of work that nobody watches.
 
     Args:
         share: The share that is done, 0 to 1.
         doing: A phrase for the current step.
-        regions: Regions of HTML by name.
     """
 
 
@@ -46,18 +38,14 @@ class NotReady(Exception):
     """A step of work that a page doesn't wait for; its text names the step."""
 
 
-def wait_for_nothing(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+def wait_for_nothing(share: float, doing: str) -> None:
     """Raise NotReady: the `Tell` of a page that shows only what is ready.
 
     Args:
         share: The share that is done, 0 to 1.
         doing: A phrase for the current step.
-        regions: Regions of HTML by name.
     """
     raise NotReady(doing)
-
-
-Work = Callable[[Tell], Regions]  # publishes its progress, and returns the regions to show
 
 
 class Canceled(BaseException):
@@ -68,16 +56,16 @@ class Job:
     """Work of a page that waits, runs, or is done.
 
     Args:
-        kind: "view" or "analysis". A page has at most one job of a kind.
         client: The visitor's address.
-        work: The work.
+        work: A function of the job that publishes its progress, and returns the regions to show.
+        kind: "view" or "analysis". A page has at most one job of a kind.
         context: Context variables of its thread, by default the caller's.
     """
 
     def __init__(
-        self, kind: str, client: str, work: Work, context: contextvars.Context | None = None
+        self, client: str, work: Work, kind: str = "view", context: contextvars.Context | None = None
     ) -> None:
-        self.kind, self.client, self.work = kind, client, work
+        self.client, self.work, self.kind = client, work, kind
         self.context = context or contextvars.copy_context()
         self.share, self.doing, self.regions = 0.0, "Waiting", dict[str, str]()
         self.running = self.stopped = False
@@ -93,30 +81,29 @@ class Job:
         """True if the job was canceled or replaced, or nobody has polled it for `SILENT` seconds."""
         return self.stopped or time.monotonic() - self.last_poll > SILENT
 
-    def tell(self, share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+    def tell(self, share: float, doing: str) -> None:
         """Publish the progress of the job.
 
         Args:
             share: The share that is done, 0 to 1.
             doing: A phrase for the current step.
-            regions: Regions of HTML by name, added to those published before.
 
         Raises:
             Canceled: If the job is to end.
         """
         if self.ends:
             raise Canceled
-        self.share, self.doing, self.regions = share, doing, {**self.regions, **regions}
+        self.share, self.doing = share, doing
 
     def run(self) -> None:
         """Do the work until its end. A fault is logged, and the page says so."""
         with suppress(Canceled):
             try:
                 self.tell(0.0, "")
-                self.regions = {**self.regions, **self.work(self.tell)}
+                self.regions |= self.work(self)
             except Exception:
                 log.exception("work for a page failed")
-                self.regions = {**self.regions, "main" if self.kind == "view" else "note": FAILED}
+                self.regions |= {"main" if self.kind == "view" else "note": FAILED}
 
     async def finished(self, seconds: float) -> None:
         """Wait for the end of the job, at most `seconds`."""

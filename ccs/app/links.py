@@ -1,25 +1,24 @@
-"""The screen that an address names."""
+"""The screen that an address names, and what a form changes in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import parse_qsl
 
+from pydantic import ValidationError
+
+from ccs.app.routes import ROUTES
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.session import App, Screen, Session
-from ccs.app.state import OWN, from_query
+from ccs.app.state import NO_HEADS, OWN, State, describe_problem, from_query, require_choice
 from ccs.app.views import claims
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention
 
 MAX_ADDRESS = 20_000  # characters
-OTHER_GALLERY = (
-    "This link was made with someone's own gallery, which no link holds. The numbers here are of other faces."
-)
-OTHER_IMAGES = (
-    "This link was made with someone's own images, which no link holds. The answers here are to other images."
-)
+OTHER_FILES = "This link was made with someone's own {}, which no link holds. The results here are of others."
 
 
 def parse_query(address: str) -> dict[str, str]:
@@ -41,46 +40,87 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     screen = Screen(app, session, state)
     if not set(query) & (set(vars(state)) - {"model"}):
         screen.change(tab="start")
-    if state.model not in app.models:
-        if state.model:
-            notices.append(
-                f"The link's model {state.model!r} isn't available here; this is {app.first}. "
-                "“Your own CLIP” says how to open it on your machine."
-            )
-            screen.change(ablate=HeadSet(), head=None)
-        screen.change(model=app.first)
-    try:
-        parse_example(state.example)
-    except InputError as error:
-        notices.append(str(error))
-        screen.change(example="")
-    screen.change(example=screen.state.example or first_example(screen.state.model))
-    if state.images and not session.uploads:
-        notices.append(OTHER_IMAGES)
-        screen.change(images="")
-    if state.gallery.startswith(OWN):
-        notices += [] if session.gallery else [OTHER_GALLERY]
-        screen.change(gallery=session.gallery.name if session.gallery else "")
-    try:
-        query_of_bias = BiasQuery.from_state(app, screen.state) if app.galleries.has(screen.gallery) else None
-        if query_of_bias and state.attribute not in ("", query_of_bias.attribute):
-            name = query_of_bias.gallery.name
-            notices.append(f"{name} has no attribute {state.attribute!r}: this is {query_of_bias.attribute}.")
-    except InputError as error:
-        notices.append(f"The link's gallery and K were left out: {error}")
-        screen.change(gallery="", k=0)
-    known = app.heads_of_model(screen.state.model)
-    if unknown := screen.state.ablate - known:
-        notices.append(
-            f"The link's heads {HeadSet(unknown)} aren't in {screen.state.model} and were left out."
-        )
-        screen.change(ablate=Intervention.from_heads(screen.state.ablate & known))
-    if screen.state.head not in known:
-        screen.change(head=app.best_head(screen.state.model))
-    elif screen.state.head and "encoder" not in query:
+    settle(screen, notices)
+    if screen.state.head and "encoder" not in query:
         screen.change(encoder=screen.state.head.encoder)
+    session.notify(*notices)
+    return screen
+
+
+def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
+    """Do what a form requests. If that fails, the screen and its session stay as they were.
+
+    Args:
+        screen: The screen that the form changes.
+        path: The form's path, a key of `ROUTES`.
+        fields: What the browser sent.
+
+    Returns:
+        The handler's answer: None, or work to start.
+
+    Raises:
+        InputError: If a field can't be used, or the handler can't do what the form requests.
+    """
+    route, state, values = ROUTES[path], screen.state, dict(vars(screen.session))
+    try:
+        answer = route.handler(screen, **dict(route.form.model_validate(fields)))
+        settle(screen)
+        return answer
+    except Exception as error:
+        screen.state = state
+        vars(screen.session).update(values)
+        raise InputError(describe_problem(error)) if isinstance(error, ValidationError) else error from None
+
+
+def settle(screen: Screen, notices: list[str] | None = None) -> None:
+    """Check a screen's state against the app, and fill in what it leaves open.
+
+    Args:
+        screen: The screen.
+        notices: Gets a sentence about each part that can't be used, which is then left out.
+
+    Raises:
+        InputError: If a part can't be used and there are no `notices`.
+    """
+    app, session = screen.app, screen.session
+
+    @contextmanager
+    def part(**default: Any) -> Iterator[State]:
+        try:
+            yield screen.state
+        except InputError as error:
+            if notices is None:
+                raise
+            notices.append(f"Left out of the link: {error}")
+            screen.change(**default)
+
+    with part(model="", ablate=NO_HEADS, head=None) as state:
+        app.require_model(state.model or app.first)
+    screen.change(model=screen.state.model or app.first)
+    with part(ablate=NO_HEADS) as state:
+        app.require_heads(state.model, state.ablate)
+    if screen.state.head not in app.heads_of_model(screen.state.model):
+        screen.change(head=app.best_head(screen.state.model))
+    with part(analysis="") as state:
+        if state.analysis and app.analyses.records(state.analysis).model != state.model:
+            raise InputError("The tables are of another model.")
+    with part(example="") as state:
+        parse_example(state.example)
+    screen.change(example=screen.state.example or first_example(screen.state.model))
+    with part(images="") as state:
+        if state.images and not session.uploads:
+            raise InputError(OTHER_FILES.format("images"))
+    with part(gallery="", k=0) as state:
+        if state.gallery.startswith(OWN):
+            if not session.gallery:
+                raise InputError(OTHER_FILES.format("gallery"))
+            screen.change(gallery=session.gallery.name)
+        if app.galleries.has(screen.gallery):
+            BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
+    with part(attribute="") as state:
+        if app.galleries.has(screen.gallery):
+            groups = app.galleries.people(screen.gallery).groups
+            require_choice(state.attribute, ("", *groups), "attribute")
     claim = claims.find_claim(screen.records)
     if claim and not screen.state.attribute and not screen.state.gallery:
         screen.change(attribute=claim.attribute)
-    session.notify(*notices)
-    return screen

@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from ccs.app.html import count, head_state, render
-from ccs.app.jobs import NO_REGIONS, Job, NotReady, Regions, Tell, keep_quiet, wait_for_nothing
+from ccs.app.jobs import Job, NotReady, wait_for_nothing
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
 from ccs.app.services.model_cache import (
@@ -42,33 +42,34 @@ SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name
 
 
-def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions:
+def work(screen: Screen, job: Job | None = None, fresh: bool = True) -> dict[str, str]:
     """Do a screen's work, and return its regions.
 
     Args:
         screen: The screen.
-        tell: Publishes the progress, and at the beginning of each step the regions as far as they are ready.
+        job: Gets the progress, and at the beginning of each step the regions as far as they are ready.
         fresh: False if the browser shows the same view already; its numbers then stay until new ones are
             there.
 
     Returns:
         The whole page.
     """
-    step = ""
 
-    def publish(share: float, doing: str, _: Regions = NO_REGIONS, /) -> None:
+    def publish(share: float, doing: str) -> None:
         """Publish the progress. A new step also publishes the regions as far as they are ready.
 
         Args:
             share: The share that is done, 0 to 1.
             doing: A phrase for the current step.
-            _: Regions of the step, which are not used: this function makes its own.
         """
-        nonlocal step
-        previous, step = step, doing
-        tell(share, doing, regions(screen, complete=False) if fresh and doing != previous else NO_REGIONS)
+        assert job is not None
+        new = doing != job.doing
+        job.tell(share, doing)
+        if fresh and new:
+            job.regions |= regions(screen, complete=False)
 
-    screen.tell = publish
+    if job:
+        screen.tell = publish
     return regions(screen)
 
 
@@ -95,15 +96,16 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     return {"top": _top(screen), "strip": _strip(screen), "left": _column(screen), "main": main}
 
 
-def csv(screen: Screen, name: str, tell: Tell = keep_quiet) -> Regions:
+def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
     """Return a figure of a screen as CSV, nothing if the screen doesn't have it.
 
     Args:
         screen: The screen.
         name: The figure's name on the page.
-        tell: Publishes the progress.
+        job: Gets the progress.
     """
-    screen.tell = tell
+    if job:
+        screen.tell = job.tell
     with suppress(InputError):
         figures = figures_in({"grid": _table(screen), **VIEWS[screen.state.tab].values(screen)})
         return {figure.shown_name: figure.csv() for figure in figures if figure.shown_name == name}
@@ -160,7 +162,7 @@ def _label(app: App, name: str) -> str:
     """Return a model's name in the list: what it is, and whether it is available."""
     size = live_models().get(name)
     kind = describe_kind(name) + (f", {size / 1e9:.1f} GB" if size else "")
-    return f"{name} · {'unavailable here' if app.model_cache.failure(name) else kind}"
+    return f"{name} · {'unavailable here' if name in app.model_cache.failures else kind}"
 
 
 def _standing(screen: Screen) -> list[str]:

@@ -1,16 +1,13 @@
-"""The forms of the app: `POST path` -> the fields that a browser may send, and their handler."""
+"""The forms of the app: `POST path` -> their handler, and the fields that a browser may send."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
-from pydantic import BaseModel, Field, InstanceOf, ValidationError, create_model
+from pydantic import BaseModel, Field, InstanceOf, create_model
 from starlette.datastructures import UploadFile
-
-from ccs.app.state import describe_problem
-from ccs.errors import InputError
 
 Name = Annotated[str, Field(max_length=300)]
 Long = Annotated[str, Field(max_length=50_000)]
@@ -24,25 +21,6 @@ class Route(NamedTuple):
 
     form: type[BaseModel]
     handler: Callable[..., Any]
-
-    def handle(self, screen: Any, fields: Mapping[str, Any]) -> Any:
-        """Call the handler.
-
-        Args:
-            screen: The screen that the form changes.
-            fields: What the browser sent.
-
-        Returns:
-            The handler's answer: None, or work to start.
-
-        Raises:
-            InputError: If a field can't be used, or the handler can't do what the form requests.
-        """
-        try:
-            form = self.form.model_validate(fields)
-        except ValidationError as error:
-            raise InputError(describe_problem(error)) from None
-        return self.handler(screen, **dict(form))
 
 
 ROUTES: dict[str, Route] = {}
@@ -58,7 +36,7 @@ def post(path: str) -> Callable[[Handler], Handler]:
         hints = get_type_hints(handler, include_extras=True)
         _, *parameters = inspect.signature(handler).parameters.values()
         fields: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in parameters}
-        ROUTES[path] = Route(create_model(handler.__name__, **fields), handler)
+        ROUTES[path] = Route(create_model(path, **fields), handler)
         return handler
 
     return register

@@ -23,8 +23,8 @@ from ccs.app.controls import new_key
 from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
 from ccs.app.jobs import SILENT, Job, Jobs, Work
-from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import ROUTES, Route
+from ccs.app.links import apply_form, open_screen, parse_query
+from ccs.app.routes import ROUTES
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
@@ -59,8 +59,8 @@ class Pages:
         server.get("/figure.csv")(self.save_figure)
         server.get("/tables/{name}")(self.tables)
         server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
-        for path, route in ROUTES.items():
-            server.add_route(f"/{path}", partial(self.apply_form, route=route), ["POST"])
+        for path in ROUTES:
+            server.add_route(f"/{path}", partial(self.click, path=path), ["POST"])
 
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
@@ -72,14 +72,12 @@ class Pages:
         values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": html}
         return HTMLResponse(render("page.html", **values), headers={"cache-control": "no-store"})
 
-    async def apply_form(self, request: Request, route: Route) -> Response:
-        """Apply a form to the screen that it was sent from, and answer with what changed.
-
-        If the handler fails, the screen stays as it was, and a notice gives the reason.
+    async def click(self, request: Request, path: str) -> Response:
+        """Apply a form to the screen that it was sent from, and answer with what changed or why nothing did.
 
         Args:
             request: The request.
-            route: The form's fields and handler.
+            path: The form's path.
         """
         async with request.form(max_fields=MAX_FIELDS) as form:
             files = [file for file in form.getlist("files") if getattr(file, "filename", "")]
@@ -87,18 +85,14 @@ class Pages:
             key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or new_key()
             session = self.sessions.find(key) or Session(client_of(request.scope))
             screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
-            before, values, analysis = screen.state, dict(vars(session)), None
-            session.notices = ()
+            before, analysis, session.notices = screen.state, None, ()
             try:
-                analysis = await run_in_threadpool(route.handle, screen, fields)
-            except Exception as error:
-                screen.state = before
-                vars(session).update(values, notices=())
-                reason = str(error)
-                if not isinstance(error, InputError):
-                    log.exception("a form failed")
-                    reason = "That didn't work; the error was logged."
-                session.notify(reason)
+                analysis = await run_in_threadpool(apply_form, screen, path, fields)
+            except InputError as error:
+                session.notify(str(error))
+            except Exception:
+                log.exception("a form failed")
+                session.notify("That didn't work; the error was logged.")
         session.jobs = {kind: job for kind, job in session.jobs.items() if not job.stopped}
         if analysis is not None:
             self._start(request, key, screen, analysis, "analysis")
@@ -112,7 +106,7 @@ class Pages:
         session = screen.session
         if (previous := session.jobs.get(kind)) is not None:
             previous.stopped = True
-        session.jobs[kind] = job = Job(kind, client_of(request.scope), work, _visitor_context(request))
+        session.jobs[kind] = job = Job(client_of(request.scope), work, kind, _visitor_context(request))
         self.sessions.keep(key, session)
         try:
             self.jobs.start(job)
@@ -161,7 +155,7 @@ class Pages:
         """Answer with a figure of a screen as CSV. Its values wait their turn unless they are kept."""
         screen = await run_in_threadpool(self._screen, request)
         name = request.query_params.get("figure", "")
-        job = Job("csv", client_of(request.scope), partial(page.csv, screen, name), _visitor_context(request))
+        job = Job(client_of(request.scope), partial(page.csv, screen, name), "csv", _visitor_context(request))
         try:
             self.jobs.start(job)
         except InputError as error:

@@ -21,7 +21,7 @@ from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, Head, HeadSet, Intervention
+from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.results import Collection
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class App:
     @property
     def first(self) -> str:
         """The model that the app opens on: the one chosen at the start, unless it couldn't be loaded."""
-        if self._first in self.models and not self.model_cache.failure(self._first):
+        if self._first in self.models and self._first not in self.model_cache.failures:
             return self._first
         return next(name for name in (*bundled_models(), *self.models) if name in self.models)
 
@@ -100,7 +100,7 @@ class App:
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
         if model not in self._records:
-            self._records[model] = ModelRecords.from_results(model, self.collection.models.get(model))
+            self._records[model] = ModelRecords(model, self.collection.models.get(model))
         return self._records[model]
 
     def heads_of_model(self, model: str, encoder: str = "") -> HeadSet:
@@ -110,10 +110,9 @@ class App:
             model: The model's name.
             encoder: `IMAGE` or `TEXT`, "" for both.
         """
-        scored = HeadSet(self.records(model).heads)
-        encoders = (encoder,) if encoder else ENCODERS
-        known = (scored.of_encoder(letter) or self.model_cache.heads_of(model, letter) for letter in encoders)
-        return HeadSet(head for heads in known for head in heads)
+        scored, known = HeadSet(self.records(model).heads), self.model_cache.heads_of(model)
+        heads = HeadSet([*(scored or known.of_encoder(IMAGE)), *known.of_encoder(TEXT)])
+        return heads.of_encoder(encoder) if encoder else heads
 
     def best_head(self, model: str) -> Head | None:
         """Return the head to open first: the highest CCS, then the most variance explained."""
@@ -171,7 +170,6 @@ class Session:
     Attributes:
         client: The visitor's address.
         past: Previous ablations, the latest last.
-        undone: Ablations that Undo removed, for Redo, the latest last.
         uploads: The visitor's images, shown instead of the example.
         gallery: The visitor's gallery.
         notices: Sentences to show once.
@@ -184,7 +182,6 @@ class Session:
 
     client: str = ""
     past: list[HeadSet] = field(default_factory=list)
-    undone: list[HeadSet] = field(default_factory=list)
     uploads: tuple[InputImage, ...] = ()
     gallery: BiasSet | None = None
     notices: tuple[str, ...] = ()
@@ -256,27 +253,14 @@ class Screen:
     def set_ablation(self, heads: HeadSet) -> None:
         """Ablate or scale exactly these heads, and remember the previous ablation for Undo."""
         if heads != self.state.ablate:
-            session = self.session
-            session.past, session.undone = [*session.past, self.state.ablate][-MAX_HISTORY:], []
+            self.session.past = [*self.session.past, self.state.ablate][-MAX_HISTORY:]
             self.change(ablate=heads)
-
-    def step(self, source: list[HeadSet], target: list[HeadSet]) -> None:
-        """Go to the ablation at the end of one list, and keep the present one at the end of the other.
-
-        Args:
-            source: The session's `past` to undo, its `undone` to redo.
-            target: The other of the two.
-        """
-        if source:
-            target.append(self.state.ablate)
-            known = self.app.heads_of_model(self.state.model)
-            self.change(ablate=Intervention.from_heads(source.pop() & known))
 
     @property
     def records(self) -> ModelRecords:
         """The records that are shown: those computed here if the link names them, else the model's."""
-        records, model = self.app.analyses.records(self.state.analysis), self.state.model
-        return records if records and records.model == model else self.app.records(model)
+        key = self.state.analysis
+        return self.app.analyses.records(key) if key else self.app.records(self.state.model)
 
     @property
     def grid_heads(self) -> HeadSet:
@@ -306,9 +290,7 @@ class Screen:
 
     @property
     def model(self) -> Model:
-        """The model, loaded if needed. Raises InputError if it isn't available or is still being loaded."""
-        if not self.has_model:
-            self.tell(0.0, f"Loading {self.state.model}")
+        """The model, loaded if needed. Raises InputError if it isn't available."""
         return self.app.model_cache.get(self.state.model, self.tell)
 
     @property

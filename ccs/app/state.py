@@ -6,20 +6,18 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from pydantic import AfterValidator, PlainValidator, ValidationError, ValidationInfo
+from pydantic import AfterValidator, Field, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ccs.app.html import join_texts
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, TEXT, Head, HeadSet, Intervention, changes
+from ccs.heads import TEXT, Head, HeadSet, Intervention, changes
 
 NO_HEADS = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
-TABS = ("start", "heads", "classify", "bias", "paradox", "about")
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -45,22 +43,6 @@ def parse_ablation(text: str) -> HeadSet:
                 f"L7.H1=erase:gender, not {str(change)[:40]!r} of {head}."
             )
     return heads.subset(h for h, change in changes(heads) if change.replacement or change.factor != 1)
-
-
-def parse_int(value: object, name: str) -> int:
-    """Read a whole number from 0 of at most seven digits.
-
-    Args:
-        value: Untrusted text, or a number.
-        name: What the number is, for the error, such as "number of images".
-
-    Raises:
-        InputError: For anything else.
-    """
-    text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 7:
-        raise InputError(f"The {name} must be a whole number of at most seven digits, not {text[:20]!r}.")
-    return int(text)
 
 
 def require_choice(value: str, allowed: Iterable[str], name: str) -> str:
@@ -131,16 +113,8 @@ def _of_text(read: Callable[[str], Any]) -> PlainValidator:
     return PlainValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
-def _parse_number(value: object, info: ValidationInfo) -> int:
-    return parse_int(value, str(info.field_name))
-
-
-def _choice(allowed: Iterable[str], name: str) -> AfterValidator:
-    return AfterValidator(partial(require_choice, allowed=allowed, name=name))
-
-
 Line = Annotated[str, AfterValidator(clean_line)]
-Number = Annotated[int, PlainValidator(_parse_number)]
+Number = Annotated[int, Field(ge=0, lt=10**7)]
 Texts = Annotated[tuple[str, ...], _of_text(split_texts)]
 
 
@@ -151,7 +125,7 @@ class State:
     Attributes:
         tab: The view.
         model: The model's name.
-        encoder: The encoder whose heads the grid shows, `IMAGE` or `TEXT`.
+        encoder: The encoder whose heads the grid shows, "L" of images or "T" of texts.
         ablate: The heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
         head: The head in the panel of the view Heads.
         text: The number of the head's text that images are ranked by.
@@ -167,9 +141,9 @@ class State:
         analysis: The key of tables computed here (`services.analyses`), shown instead of the model's own.
     """
 
-    tab: Annotated[str, _choice(TABS, "view")] = "heads"
+    tab: Literal["start", "heads", "classify", "bias", "paradox", "about"] = "heads"
     model: Line = ""
-    encoder: Annotated[str, _choice(ENCODERS, "encoder")] = IMAGE
+    encoder: Literal["L", "T"] = "L"
     ablate: Annotated[HeadSet, _of_text(parse_ablation)] = NO_HEADS
     head: Annotated[Head | None, _of_text(Head.parse)] = None
     text: Number = 0

@@ -68,7 +68,7 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit):
     assert (again.inner_text("#region-main"), ablated(again)) == (main_text, HIGH)
 
 
-def test_undo_redo_and_the_keyboard(visit):
+def test_undo_and_the_keyboard(visit):
     page = visit("tab=classify&head=L4.H0")
     page.focus('.cell[value="L4.H0"]')
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
@@ -78,9 +78,10 @@ def test_undo_redo_and_the_keyboard(visit):
     assert ablated(page) == "L6.H5"
     assert page.evaluate("document.activeElement.value") == "L6.H5"  # the focus stays where it was
     assert page.get_attribute('.cell[value="L6.H5"]', "aria-pressed") == "true"
-    for keys, head in (("Control+z", ""), ("Control+Shift+z", "L6.H5")):
-        done(page, lambda keys=keys: page.keyboard.press(keys))
-        assert ablated(page) == head
+    done(page, lambda: page.keyboard.press("Control+z"))
+    assert ablated(page) == ""
+    done(page, page.go_back)
+    assert ablated(page) == "L6.H5"
     done(page, lambda: page.click("text=Reset"))
     done(page, lambda: page.click("text=Undo"))
     assert ablated(page) == "L6.H5"

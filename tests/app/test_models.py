@@ -11,7 +11,7 @@ import yaml
 
 from ccs import paper
 from ccs.app import __main__ as entry
-from ccs.app.jobs import Canceled
+from ccs.app.jobs import Canceled, Job
 from ccs.app.page import regions, work
 from ccs.app.services.model_cache import live_models
 from ccs.app.session import App
@@ -61,12 +61,14 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
     do(screen, "model", model=name)
 
-    def cancel(share, doing, regions):
-        assert f"Loading {name}" in regions["main"]
-        raise Canceled
+    class Impatient(Job):
+        def tell(self, share, doing):
+            if self.regions:
+                raise Canceled
 
     with pytest.raises(Canceled):
-        work(screen, cancel)
+        work(screen, job := Impatient("", dict))
+    assert f"Loading {name}" in job.regions["main"]
     fresh_app.model_cache.keep("organism", app.model_cache.get("organism"))
     do(screen, "model", model="organism")
     assert "probability" in finished(screen)[0]["main"]

@@ -88,11 +88,12 @@ def slow(monkeypatch):
     """Work that goes on until it is told to end; what it did."""
     go_on, log = threading.Event(), []
 
-    def work(screen, tell, fresh=True):
+    def work(screen, job, fresh=True):
         log.append("begun")
         try:
             while not go_on.wait(0.01):
-                tell(0.5, "Thinking", {"main": "half", "top": "", "strip": "", "left": ""})
+                job.regions |= {"main": "half", "top": "", "strip": "", "left": ""}
+                job.tell(0.5, "Thinking")
             return {"main": "whole"}
         finally:
             log.append("ended")
@@ -133,23 +134,23 @@ def test_an_address_that_has_too_much_waits_and_no_other():
         many, go_on = Jobs(), threading.Event()
 
         def start(client, work):
-            many.start(job := Job("view", client, work))
+            many.start(job := Job(client, work))
             return job
 
-        def endless(tell):
+        def endless(job):
             while not go_on.wait(0.005):
-                tell(0.0, "")
+                job.tell(0.0, "")
             return {}
 
         jobs_of_a = [start("a", endless) for i in range(3)]
-        other = start("b", lambda tell: {"main": "done"})
+        other = start("b", lambda job: {"main": "done"})
         await other.finished(60)
         assert other.regions == {"main": "done"}
         assert sum(job.running for job in jobs_of_a) == 2  # nobody else was there when they came
         jobs_of_a += [start("a", endless) for i in range(jobs.OF_ADDRESS - 3)]
         with pytest.raises(InputError, match="Too much"):
             start("a", endless)
-        await start("b", lambda tell: {}).finished(60)
+        await start("b", lambda job: {}).finished(60)
         for job in jobs_of_a[::2]:
             job.stopped = True
         go_on.set()

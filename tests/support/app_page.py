@@ -12,8 +12,8 @@ import pytest
 import ccs
 from ccs import results
 from ccs.app import page
-from ccs.app.links import open_screen
-from ccs.app.routes import ROUTES
+from ccs.app.jobs import Job
+from ccs.app.links import apply_form, open_screen
 from ccs.app.services import galleries
 from ccs.app.session import App, Session
 from ccs.data import synthetic
@@ -99,14 +99,25 @@ def opened(app, query=(), session=None):
 
 def do(screen, path, **fields):
     """What the server does with a form."""
-    return ROUTES[path].handle(screen, fields)
+    return apply_form(screen, path, fields)
+
+
+class Watched(Job):
+    """A job that keeps its steps."""
+
+    def __init__(self):
+        super().__init__("", dict)
+        self.steps = []
+
+    def tell(self, share, doing):
+        super().tell(share, doing)
+        self.steps.append(doing)
 
 
 def finished(screen):
     """All that a screen shows after its work, and what was said meanwhile."""
-    doings = []
-    regions = page.work(screen, lambda share, doing, regions={}: doings.append(doing))
-    return regions, doings
+    job = Watched()
+    return page.work(screen, job), job.steps
 
 
 class Strict(HTMLParser):

@@ -19,12 +19,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ccs import results, sandbox
+from ccs.app.jobs import Tell
 from ccs.app.services.cache import Cache
 from ccs.app.services.records import ModelRecords
 from ccs.errors import InputError
@@ -78,8 +80,8 @@ class Request:
     def arguments(self) -> list[str]:
         """Options of `clip-ccs compute`. The tables don't hold this machine's paths."""
         options = {"model": self.place, "images": self.images, "max-images": self.count, "texts": self.texts}
-        options |= {"suite": "none", "out": "tables"}
-        return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        options |= {"suite": "none", "out": "."}
+        return [f"--{name}={value}" for name, value in options.items()]
 
 
 class Analyses:
@@ -94,24 +96,17 @@ class Analyses:
         self.folder = (folder or Path(tempfile.gettempdir()) / f"clip-ccs-{os.getpid()}").resolve()
         self._cache, self._turn = cache, threading.Lock()
 
-    def records(self, key: str) -> ModelRecords | None:
-        """Return the results of a request, None if they aren't kept."""
-        if (folder := self._find(key)) is None:
-            return None
+    def records(self, key: str) -> ModelRecords:
+        """Return the results of a request. Raises InputError if they aren't kept or can't be read."""
+        folder = self._find(key)
         os.utime(folder.parent)  # used now
-        try:
-            return self._cache.get(("analysis", key), lambda: _read(folder))
-        except InputError as error:
-            log.warning("kept results cannot be read: %s", error)
-            return None
+        return self._cache.get(("analysis", key), lambda: _read(folder))
 
     def archive(self, key: str) -> Path:
         """Return the zip file of a request's results. Raises InputError if they aren't kept."""
-        if (folder := self._find(key)) is None:
-            raise InputError("These tables are no longer kept; analyze the model again.")
-        return folder.with_name("tables.zip")
+        return self._find(key).with_name("tables.zip")
 
-    def make(self, request: Request, tell: Callable[[float, str], None]) -> None:
+    def make(self, request: Request, tell: Tell) -> None:
         """Analyze a model unless its results are kept, after those that wait already.
 
         Args:
@@ -122,20 +117,20 @@ class Analyses:
             InputError: If the run fails, with the reason.
         """
         while not self._turn.acquire(timeout=0.5):
-            tell(0.0, "waiting for another analysis")
-        work = self.folder / "work"
+            tell(0.0, f"Waiting for another analysis than {request.model}’s")
+        work, kept = self.folder / "work", self.folder / request.key
         try:
-            if self._find(request.key) is None:
+            if not kept.exists():
                 shutil.rmtree(work, ignore_errors=True)
                 work.mkdir(parents=True)
                 with closing(compute_tables(request.arguments, work, request.count)) as steps:
                     for share, doing in steps:
-                        tell(share, doing)
-                done = next(path.parent for path in work.glob(f"tables/[!.]*/{results.MANIFEST_FILE}"))
-                target = self.folder / request.key
-                shutil.make_archive(str(target / "tables"), "zip", done.parent, done.name)
-                done.rename(target / done.name)
-                log.warning("%s was analyzed; its tables: %s", request.model, target)
+                        tell(share, f"Analyzing {request.model}: {doing}")
+                (tables,) = (path.parent for path in work.glob(f"[!.]*/{results.MANIFEST_FILE}"))
+                shutil.rmtree(work / results.STAGES, ignore_errors=True)
+                shutil.make_archive(str(work / "tables"), "zip", work, tables.name)
+                work.rename(kept)
+                log.warning("%s was analyzed; its tables: %s", request.model, kept)
         finally:
             shutil.rmtree(work, ignore_errors=True)
             folders = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
@@ -143,15 +138,16 @@ class Analyses:
                 shutil.rmtree(path, ignore_errors=True)
             self._turn.release()
 
-    def _find(self, key: str) -> Path | None:
-        if not re.fullmatch(r"[0-9a-f]{16}", key):
-            return None
-        return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
+    def _find(self, key: str) -> Path:
+        if re.fullmatch(r"[0-9a-f]{16}", key):
+            for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}"):
+                return path.parent
+        raise InputError("These tables are no longer kept; analyze the model again.")
 
 
 def _read(folder: Path) -> ModelRecords:
     tables = results.read_results(folder)
-    return ModelRecords.from_results(tables.model, tables)
+    return ModelRecords(tables.model, tables)
 
 
 def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:
@@ -195,27 +191,20 @@ def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progr
 def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> Progress:
     """Run the command in a process of its own, whose messages go to a file."""
     messages, end = folder / "messages.txt", time.monotonic() + LONGEST
-    command = [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments]
+    command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute", "--progress=json", *arguments]
     environment = sandbox.environment() | ({"CCS_DEVICE": device} if device else {})
     with messages.open("wb") as file:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            process_group=0,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+        process = subprocess.Popen(command, cwd=folder, env=environment, process_group=0, **streams)
     try:
-        with suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         while process.poll() is None:
-            yield _progress(messages)
+            progress = {"share": 0.0, "doing": "starting"}
+            for line in messages.read_text("utf-8", "replace").split("\n")[:-1]:
+                if line.startswith('{"doing"'):
+                    progress = json.loads(line)
+            yield progress["share"], progress["doing"]
             if time.monotonic() > end:
-                raise InputError(
-                    f"It took more than {LONGEST / 60:.0f} minutes and was ended; use fewer images."
-                )
+                raise InputError(f"It took more than {LONGEST / 60:.0f} minutes; use fewer images.")
             time.sleep(0.3)
     finally:
         if process.poll() is None:
@@ -226,12 +215,3 @@ def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = 
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         log.warning("an analysis ended with %s: %s", process.returncode, " / ".join(lines[-5:]))
         raise InputError(without_folders(errors[-1]) if errors else "It stopped; the log says why.")
-
-
-def _progress(messages: Path) -> tuple[float, str]:
-    """Return the last progress that a run has told of."""
-    for line in reversed(messages.read_text("utf-8", "replace").split("\n")[:-1]):
-        if line.startswith('{"doing"'):
-            progress = json.loads(line)
-            return progress["share"], progress["doing"]
-    return 0.0, "starting"

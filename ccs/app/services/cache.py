@@ -1,25 +1,32 @@
-"""Results of slow calls, kept within a limit; the least recently used go first."""
+"""Results of slow calls, kept within a limit; the least recently used go first. And what is loaded once."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import is_dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from PIL import Image
 
+from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
+from ccs.errors import InputError
 from ccs.heads import HeadSet
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 LIMIT = 640 * 2**20  # bytes, of all visitors together
 ENTRY = 100  # bytes of overhead of any value, about
+RETRY = 60.0  # seconds after which what couldn't be loaded is tried again
+WAITING = 4  # values that may wait to be loaded
 
 
 def size_of(value: Any) -> int:
@@ -50,14 +57,6 @@ class Cache:
         self._lock = threading.Lock()
         self._running: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # a lock by key
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._items
-
-    def find(self, key: Hashable) -> Any:
-        """Return the value of a key, None if there is none."""
-        with self._lock:
-            return self._items.get(key, (key, None))[1]
-
     def get(self, key: Hashable, make: Callable[[], T], tell: Tell = keep_quiet) -> T:
         """Return the value of a key, computed now if there is none. Other threads wait meanwhile.
 
@@ -81,3 +80,61 @@ class Cache:
             return value
         finally:
             running.release()
+
+
+class Loader(Generic[T]):
+    """Values by name, loaded one at a time in a thread of their own, so that nobody has to wait for one.
+
+    Args:
+        load: Function from a name to its value.
+        kept: The most values to keep; the least recently used one goes before another is loaded.
+    """
+
+    def __init__(self, load: Callable[[str], T], kept: int) -> None:
+        self._load, self.loaded = load, LRUCache[str, T](kept)
+        self.failures: TTLCache[str, str] = TTLCache(100, RETRY)  # why a value couldn't be loaded
+        self._loads: dict[str, Future[T]] = {}
+        self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
+
+    def get(self, name: str, doing: str, tell: Tell = keep_quiet) -> T:
+        """Return a value, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
+
+        Args:
+            name: The value's name.
+            doing: What is being done, in a phrase.
+            tell: Publishes the phrase. If it raises, loading continues without the caller.
+
+        Raises:
+            InputError: If the value isn't available, or too many wait.
+        """
+        if name not in self.loaded and name not in self.failures:
+            tell(0.0, doing)
+        with self._lock:
+            if name in self.loaded:
+                return self.loaded[name]
+            if name in self.failures:
+                raise InputError(self.failures[name])
+            if name not in self._loads:
+                if len(self._loads) >= WAITING:
+                    raise InputError(f"{WAITING} others are being loaded; try again in a moment.")
+                self._loads[name] = self._thread.submit(self._run, name)
+            load = self._loads[name]
+        while not wait([load], 0.25).done:
+            tell(0.0, doing)
+        return load.result()
+
+    def _run(self, name: str) -> T:
+        while len(self.loaded) >= self.loaded.maxsize:
+            self.loaded.popitem()
+        try:
+            value = self.loaded[name] = self._load(name)
+            return value
+        except Exception as error:
+            if not isinstance(error, InputError):
+                log.exception("%s could not be loaded", name)
+                error = InputError(f"{name} could not be loaded; the error has been logged.")
+            self.failures[name] = for_visitors(error)
+            raise InputError(self.failures[name]) from None
+        finally:
+            with self._lock:
+                del self._loads[name]

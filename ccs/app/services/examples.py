@@ -13,7 +13,6 @@ from PIL import Image
 
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import parse_int
 from ccs.data import synthetic
 from ccs.data.decoding import small
 from ccs.errors import InputError
@@ -77,10 +76,10 @@ def first_example(model: str) -> str:
 def parse_example(example: str) -> tuple[str, int]:
     """Read `occupations:3` as the dataset and its fourth page. Raises InputError if there is no such page."""
     name, _, page = (example or DRAWN).partition(":")
-    number = parse_int(page or "0", "example’s page")
-    if name not in example_names() or number >= example_pages(name):
+    pages = {str(number): number for number in range(example_pages(name))}
+    if name not in example_names() or (page or "0") not in pages:
         raise InputError(f"There is no example {example[:60]!r}; one looks like occupations:0.")
-    return name, number
+    return name, pages[page or "0"]
 
 
 def load_example(example: str, model: str = "") -> Example:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from cachetools import TTLCache
-
-from ccs.app.html import for_visitors
-from ccs.app.jobs import Tell, keep_quiet
-from ccs.app.services.cache import Cache
+from ccs.app.jobs import Tell, keep_quiet, wait_for_nothing
+from ccs.app.services.cache import Cache, Loader
 from ccs.app.services.images import Images
-from ccs.app.services.model_cache import RETRY, saw_drawings_only
+from ccs.app.services.model_cache import saw_drawings_only
 from ccs.data import SOURCES, BiasSet, ImageSet, hub
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
@@ -55,10 +52,9 @@ class Galleries:
     """
 
     def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
-        self._sets: dict[str, ImageSet] = {gallery.name: gallery for gallery in others}
-        self._others, self._cache, self._lock = tuple(self._sets), cache, threading.RLock()
+        self._others, self._cache = {gallery.name: gallery for gallery in others}, cache
         self._own: WeakValueDictionary[str, BiasSet] = WeakValueDictionary()
-        self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
+        self._drawn, self._loader = functools.cache(_open), Loader(_fetch, len(PHOTOGRAPHED))
 
     def names(self, model: str) -> tuple[str, ...]:
         """Return the names of a model's galleries, starting with the default."""
@@ -70,43 +66,29 @@ class Galleries:
         self._own[gallery.name] = gallery
 
     def has(self, name: str) -> bool:
-        """Return True if a set is in memory, or needs no download."""
-        return name in self._sets or name in self._own or name in filter(None, DRAWN)
+        """Return True if a set is in memory, or needs no download. Raises InputError if there is none."""
+        ready = name in self._others or name in self._own or name in filter(None, DRAWN)
+        if not ready and name not in filter(None, PHOTOGRAPHED):
+            raise InputError(f"There is no gallery {name[:60]!r} here.")
+        return ready or name in self._loader.loaded
 
-    def find(self, name: str, tell: Tell | None = None) -> ImageSet:
+    def find(self, name: str, tell: Tell = wait_for_nothing) -> ImageSet:
         """Return a set.
 
         Args:
             name: The set.
-            tell: Publishes the progress of a download. Without it, nothing is downloaded.
+            tell: Publishes the progress of a download. By default nothing is downloaded.
 
         Raises:
-            InputError: If there is no such set, it isn't in memory, or the Hub doesn't have it or can't be
-                reached. It isn't tried again for a minute.
+            InputError: If there is no such set, or the Hub doesn't have it or can't be reached. It isn't
+                tried again for a minute.
+            NotReady: If it has to be downloaded and `tell` is `wait_for_nothing`.
         """
-        if not self.has(name):
-            if name not in PHOTOGRAPHED:
-                raise InputError(f"There is no gallery {name[:60]!r} here.")
-            if tell is None or name in self._failed:
-                raise InputError(self._failed.get(name) or f"{SOURCES[name].title} is being fetched.")
-            try:
-                self._cache.get(("fetched", name), lambda: self._fetch(name, tell), tell)
-            except InputError as error:
-                self._failed[name] = for_visitors(error)
-                raise InputError(self._failed[name]) from None
-        if name in self._own:
-            return self._own[name]
-        with self._lock:
-            if name not in self._sets:
-                self._sets[name] = _open(name)
-            return self._sets[name]
-
-    def _fetch(self, name: str, tell: Tell) -> bool:
-        if not hub.excerpt_file(SOURCES[name]).exists():
-            tell(0.0, f"Fetching {SOURCES[name].title} from the Hub, once")
-            hub.fetch_excerpt(SOURCES[name])
-        self._sets[name] = _open(name)
-        return True
+        if gallery := self._others.get(name) or self._own.get(name):
+            return gallery
+        if self.has(name) and name in DRAWN:
+            return self._drawn(name)
+        return self._loader.get(name, f"Fetching {SOURCES[name].title} from the Hub, once", tell)
 
     def people(self, name: str) -> BiasSet:
         """Return a gallery. Raises InputError as `find` does, and for a set without people."""
@@ -129,11 +111,13 @@ class Galleries:
         return Images(name, images.images, self._cache, tell, groups=getattr(images, "groups", None) or {})
 
 
-def _open(name: str) -> ImageSet:
+def _fetch(name: str) -> Any:
+    if not hub.excerpt_file(SOURCES[name]).exists():
+        hub.fetch_excerpt(SOURCES[name])
+    return _open(name)
+
+
+def _open(name: str) -> Any:
     if name in (DRAWN.pictures, PHOTOGRAPHED.pictures):
         return open_images(name, PICTURES, seed=SEED)
-    if name in (DRAWN.people, PHOTOGRAPHED.people, DRAWN.pairs):
-        return open_gallery(name)
-    dataset = open_dataset(name)
-    assert isinstance(dataset, ImageSet)
-    return dataset
+    return open_dataset(name) if name in (DRAWN.things, PHOTOGRAPHED.things) else open_gallery(name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -71,8 +71,9 @@ class HeadRecord:
     @property
     def score(self) -> str:
         """The CCS in one or two characters: a number, `?` if unknown, `–` if there is none."""
-        unknown = "?" if self.k else PRINTED.get(self.level, "–")
-        return unknown if self.ccs is None else str(self.ccs)
+        if self.ccs is not None:
+            return str(self.ccs)
+        return "?" if self.k else PRINTED.get(self.level, "–")
 
     @property
     def concept(self) -> str:
@@ -101,22 +102,15 @@ class ModelRecords:
     Attributes:
         model: The model's name.
         results: The tables, None if there are none.
-        heads: A record for each head.
     """
 
     model: str
     results: Results | None = None
-    heads: Mapping[Head, HeadRecord] = field(default_factory=dict)
 
-    @classmethod
-    def from_results(cls, model: str, results: Results | None) -> ModelRecords:
-        """Read a model's tables once.
-
-        Args:
-            model: The model's name.
-            results: Its tables. None for the levels that the paper prints, if it has the model.
-        """
-        return cls(model, results, _heads(results) if results else _printed(model))
+    @cached_property
+    def heads(self) -> Mapping[Head, HeadRecord]:
+        """A record for each head: of the tables, else of the levels that the paper prints, if any."""
+        return _heads(self.results) if self.results else _printed(self.model)
 
     @property
     def published(self) -> bool:
@@ -195,35 +189,28 @@ def _printed(model: str) -> dict[Head, HeadRecord]:
     return {head: HeadRecord(head) for head in heads} | printed
 
 
+def _rows(table: pd.DataFrame) -> Iterator[tuple[Head, Any]]:
+    """Yield each row after its head, with None for missing values."""
+    return queries.by_head(table.astype(object).where(table.notna(), None))
+
+
 def _heads(results: Results) -> dict[Head, HeadRecord]:
     """Return a record for each head in the tables."""
-    judgments: dict[tuple[Head, int], list[Judgment]] = defaultdict(list)
-    for head, row in queries.by_head(results.table("judgments")):
-        verdict = None if pd.isna(row.verdict) else bool(row.verdict)
-        judgments[head, row.rank].append(Judgment(row.judge, verdict, row.reason or "", row.cause or ""))
-    texts: dict[Head, list[Text]] = defaultdict(list)
-    for head, row in queries.by_head(results.table("spans").sort_values("rank")):
-        verdicts = tuple(judgments[head, row.rank])
-        texts[head].append(Text(row.text, _text(row.concept), float(row.share), verdicts))
-    labels = dict(queries.by_head(results.table("labels")))
-    scores, printed = dict(queries.by_head(queries.main_scores(results))), _printed(results.model)
-    records = {head: HeadRecord(head, texts=tuple(texts[head])) for head in {*texts, *labels, *scores}}
-    for head, score in scores.items():
-        records[head] = HeadRecord(
-            head,
-            label=_text(score.label),
-            ccs=None if pd.isna(score.ccs) else int(score.ccs),
-            k=(k := int(score.k)),
-            level=score.level,
-            share=float(score.share),
-            variance=float(score.variance),
-            texts=tuple(texts[head][:k]),
-            printed=printed[head].level if k == PAPER_K and head in printed else None,
-        )
-    for head, label in labels.items():
-        records[head] = replace(records[head], label=_text(label.given), labeler=label.labeler)
-    return dict(sorted(records.items()))
-
-
-def _text(value: str | float | None) -> str:
-    return "" if pd.isna(value) else str(value)
+    judgments, texts = defaultdict[Any, list[Judgment]](list), defaultdict[Head, list[Text]](list)
+    for head, row in _rows(results.table("judgments")):
+        judgments[head, row.rank].append(Judgment(row.judge, row.verdict, row.reason or "", row.cause or ""))
+    for head, row in _rows(results.table("spans").sort_values("rank")):
+        texts[head].append(Text(row.text, row.concept or "", row.share, tuple(judgments[head, row.rank])))
+    labels, scores = dict(_rows(results.table("labels"))), dict(_rows(queries.main_scores(results)))
+    printed, records = _printed(results.model), dict[Head, HeadRecord]()
+    for head in sorted({*texts, *labels, *scores}):
+        values: dict[str, Any] = {"texts": tuple(texts[head])}
+        if score := scores.get(head):
+            values = {name: getattr(score, name) for name in ("ccs", "k", "level", "share", "variance")}
+            values |= {"label": score.label or "", "texts": tuple(texts[head][: score.k])}
+            if score.k == PAPER_K and head in printed:
+                values["printed"] = printed[head].level
+        if label := labels.get(head):
+            values |= {"label": label.given or "", "labeler": label.labeler}
+        records[head] = HeadRecord(head, **values)
+    return records

@@ -107,10 +107,9 @@ document.addEventListener("click", (event) => {
   post("open", { query: link.getAttribute("href") });
 });
 document.addEventListener("keydown", (event) => {
-  const key = event.key.toLowerCase();
-  if (!(event.ctrlKey || event.metaKey) || !"zy".includes(key) || event.target.matches("input, textarea, select")) return;
+  if (!(event.ctrlKey || event.metaKey) || event.key !== "z" || event.target.matches("input, textarea, select")) return;
   event.preventDefault();
-  post(key === "y" || event.shiftKey ? "heads/redo" : "heads/undo");
+  post("heads/undo");
 });
 addEventListener("popstate", () => post("open", { query: location.search }));
 

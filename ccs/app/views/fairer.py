@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import Annotated
+
+from pydantic import Field
 
 from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
-from ccs.app.routes import Name, post
+from ccs.app.routes import post
 from ccs.app.services.galleries import world
 from ccs.app.session import Screen
-from ccs.app.state import parse_int
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, shareable
 from ccs.data import ClassificationSet
@@ -25,17 +27,14 @@ LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 
 
 @post("bias/fairer")
-def make_fairer(screen: Screen, budget: Name = "") -> None:
+def make_fairer(screen: Screen, budget: Annotated[int, Field(ge=0, le=100)] = 0) -> None:
     """Request a comparison of ways to lower the bias, which `compare_methods` does.
 
     Args:
         screen: The screen that the form changes.
         budget: The points of accuracy that may be lost, one of `LOSSES`.
-
-    Raises:
-        InputError: For text that isn't a whole number.
     """
-    screen.session.budget = parse_int(budget, "maximum loss of accuracy")
+    screen.session.budget = budget
     screen.change(tab="bias")
 
 

@@ -18,7 +18,7 @@ from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.model_cache import hash_of
 from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen
-from ccs.app.state import NO_HEADS, OWN, State, require_choice
+from ccs.app.state import NO_HEADS, OWN, State
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
@@ -228,16 +228,13 @@ def set_query(
         k: The number of images at the top of a ranking; "" or "0" for the gallery's own.
 
     Raises:
-        InputError: If there is no such gallery, the texts are too many or too long, or K can't be used.
+        InputError: If there is no such gallery, or the texts are too many or too long.
     """
     app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
     name, attribute = gallery or before[0], attribute or before[1]
-    require_choice(name, (before[0], *app.galleries.names(screen.state.model)), "gallery")
     top = k or 0 if (name, attribute) == before else 0
     screen.change(gallery=name, attribute=attribute, k=top, occupations=occupations, row=0)
     screen.change(attribute=app.attribute(screen.state))
-    if app.galleries.has(name):
-        BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/gallery")
