@@ -43,7 +43,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
 
     people, tables = sample.gallery(bench, bench.faces), bench.folder / "no-tables"
     tables.mkdir()
-    app = App(results.load(tables), [people], [name], name)
+    app = App(results.load(tables), [people], [name])
     device = {"CCS_DEVICE": str(bench.device)}
     with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
         model = app.model_cache.get(name, lambda *_: None)

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ccs.app.session import App
     from ccs.results import Collection
 
-PHOTOGRAPHIC, TOY = "ViT-B-32/openai", "organism"
-WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
-"""Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
-SECONDS = 2.0
 SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -53,8 +49,8 @@ class Settings:
         tuple[str, ...],
         MODEL,
         describe(
-            "Model to open: name, folder, or hf-hub:USER/NAME; repeatable (default: $CCS_MODEL, comma-"
-            f"separated, else {PHOTOGRAPHIC} if the Hub answers, else {TOY})"
+            "Model to open: name, folder, or hf-hub:USER/NAME; repeatable",
+            "$CCS_MODEL, comma-separated, or the bundled toy model",
         ),
     ] = ()
     device: Annotated[Device | None, describe("cpu, cuda, or cuda:N", "$CCS_DEVICE or a GPU")] = None
@@ -103,11 +99,10 @@ def start(settings: Settings) -> None:
     for name in models:
         if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded
             find_model(name)
-    first, why = (models[0], "as chosen") if models else opening_model()
     collection = read_results(settings.results or os.environ.get("CCS_RESULTS") or None)
-    print(f"Results: {collection.source}", *collection.notices, f"Opens on {first}: {why}.", sep="\n")
     folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    app = App(collection, places=models, first=first, folder=folder)
+    app = App(collection, places=models, folder=folder)
+    print(f"Results: {collection.source}", *collection.notices, f"Opens on {app.first}.", sep="\n")
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port or None)
     end = threading.Event()
@@ -146,20 +141,6 @@ def read_results(place: str | None) -> Collection:
     local, bundled = results.load(results.default_folder()), results.load(None)
     models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
     return results.Collection(models, f"{local.source}; {bundled.source}", notices)
-
-
-def opening_model() -> tuple[str, str]:
-    """Return the model to open on, and why, in a few words; decided within two seconds."""
-    from huggingface_hub import try_to_load_from_cache
-
-    from ccs.data.hub import reachable
-    from ccs.files import endpoint
-
-    here, name = isinstance(try_to_load_from_cache(*WEIGHTS), str), PHOTOGRAPHIC
-    why = "its weights are on this machine" if here else f"{endpoint()} answers, its weights come from there"
-    if not here and not reachable(SECONDS):
-        name, why = TOY, f"{endpoint()} did not answer within {SECONDS:.0f} seconds"
-    return name, f"{why}; choose another with --model or CCS_MODEL"
 
 
 def warm(app: App) -> None:

@@ -73,8 +73,10 @@ class Api:
         Returns:
             Per model: its name (model), its kind (toy model or CLIP), and the number of its scored heads.
         """
-        counts = ((name, len(self.app.records(name).heads)) for name in self.app.models)
-        return [{"model": name, "kind": describe_kind(name), "scored_heads": n} for name, n in counts]
+        return [
+            {"model": name, "kind": describe_kind(name), "scored_heads": len(self.app.records(name).heads)}
+            for name in self.app.models
+        ]
 
     def head_scores(self, model: Name = "organism") -> Rows:
         """List the scored attention heads of a model with their concept and Concept Consistency Score (CCS).
@@ -84,19 +86,11 @@ class Api:
 
         Returns:
             Per head: its name (L5.H0 is layer 5, head 0), the concept that its texts share, the number of
-            texts that fit (ccs), of all texts, the level, and the share of its variance that they explain.
+            texts that fit (ccs), of k texts, the level, and the share of its variance that they explain.
         """
-        names = {
-            "concept": "concept",
-            "ccs": "ccs",
-            "texts": "k",
-            "level": "level",
-            "share_of_variance": "share",
-        }
-        return [
-            {"head": str(record.head)} | {name: getattr(record, field) for name, field in names.items()}
-            for record in self.app.records(self.app.require_model(model)).heads.values()
-        ]
+        records = self.app.records(self.app.require_model(model)).heads.values()
+        columns = ("concept", "ccs", "k", "level", "share")
+        return [{"head": str(r.head)} | {name: getattr(r, name) for name in columns} for r in records]
 
     def describe_head(self, model: Name = "organism", head: Name = "L7.H4") -> Rows:
         """List the texts that describe what a head encodes, by TEXTSPAN, with the judges' verdicts.
@@ -108,14 +102,13 @@ class Api:
         Returns:
             Per text: its rank, the share of the head's variance that it explains, and each judge's verdict.
         """
-        heads, name = self.app.records(self.app.require_model(model)).heads, Head.parse(head)
-        if name not in heads:
-            raise InputError(f"{model} has no scored head {name}.")
-        rows = enumerate(heads[name].texts, 1)
-        verdicts = {rank: {verdict.judge: verdict.word for verdict in text.verdicts} for rank, text in rows}
+        record = self.app.records(self.app.require_model(model)).head(Head.parse(head))
+        if not record.texts:
+            raise InputError(f"{model} has no scored head {record.head}.")
+        verdicts = [{verdict.judge: verdict.word for verdict in text.verdicts} for text in record.texts]
         return [
-            {"rank": i, "text": text.text, "share_of_variance": text.share, "verdicts": verdicts[i]}
-            for i, text in enumerate(heads[name].texts, 1)
+            {"rank": rank, "text": text.text, "share": text.share, "verdicts": verdicts[rank - 1]}
+            for rank, text in enumerate(record.texts, 1)
         ]
 
     def find_heads(self, text: Text, model: Name = "organism") -> Rows:
@@ -129,7 +122,7 @@ class Api:
             Per head: the text's rank among a pool of texts (1: none explains the head better), the share of
             the head's variance along it, and whether the head encodes it by this measure.
         """
-        loaded, images = self._model(model), self.app.galleries.find(world(model).pictures, keep_quiet)
+        (loaded, _), images = self._open(model), self.app.galleries.find(world(model).pictures, keep_quiet)
         key = ("find", hash_of(loaded), text)
         table = self.app.cache.get(key, lambda: ccs.find_heads(loaded, text, images).rows)
         return _rows(table[["head", "rank", "share", "encodes"]])
@@ -154,7 +147,7 @@ class Api:
         Returns:
             Per image and class (label): the probability with all heads on (before) and after the ablation.
         """
-        loaded, heads = self._model(model), self._heads(model, ablate)
+        loaded, heads = self._open(model, ablate)
         uploads, problems = read_images([(_decode(image), f"Image {n}") for n, image in enumerate(images, 1)])
         if problems:
             raise InputError(" ".join(problems))
@@ -181,12 +174,12 @@ class Api:
         Returns:
             Per person, best first: the rank, the image's number in the gallery, the groups, and the cosine.
         """
-        loaded, heads = self._model(model), self._heads(model, ablate)
+        loaded, heads = self._open(model, ablate)
         people = set_question(self._gallery(model, gallery), [occupation])
         embeddings = self.app.galleries.images(people.name).embed(loaded, heads)
         prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
         numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
-        groups = [{name: str(column[i]) for name, column in people.groups.items()} for i in numbers]
+        groups = pd.DataFrame(people.groups).iloc[numbers].astype(str).to_dict("records")
         table = {"rank": range(1, len(numbers) + 1), "image": numbers, "groups": groups}
         return _rows(pd.DataFrame({**table, "cosine": embeddings[numbers] @ prompt}))
 
@@ -211,22 +204,19 @@ class Api:
             The rows of ccs.bias: per occupation and metric (MaxSkew, NDKL, AUC, logit gap), and their mean,
             the values with intervals and the level of random rankings.
         """
-        loaded, heads = self._model(model), self._heads(model, ablate)
-        people = self._gallery(model, gallery)
+        (loaded, heads), people = self._open(model, ablate), self._gallery(model, gallery)
         attribute = attribute or next(iter(people.groups))
         return _rows(ccs.bias(loaded, people, occupations, attribute=attribute, ablate=heads).rows)
 
-    def _model(self, name: str) -> "Model":
-        return self.app.model_cache.get(self.app.require_model(name))
-
-    def _heads(self, model: str, text: str) -> HeadSet:
-        return self.app.require_heads(model, parse_ablation(text))
+    def _open(self, model: str, ablate: str = "") -> tuple["Model", HeadSet]:
+        heads = self.app.require_heads(self.app.require_model(model), parse_ablation(ablate))
+        return self.app.model_cache.get(model), heads
 
     def _gallery(self, model: str, name: str) -> BiasSet:
         names = self.app.galleries.names(model)
-        name = require_choice(name or names[0], names, "gallery")
-        self.app.galleries.find(name, keep_quiet)
-        return self.app.galleries.people(name)
+        gallery = self.app.galleries.find(require_choice(name or names[0], names, "gallery"), keep_quiet)
+        assert isinstance(gallery, BiasSet)
+        return gallery
 
 
 def _rows(table: pd.DataFrame) -> Rows:

@@ -1,23 +1,23 @@
-"""Forms that every view has: choose a model, a view, heads, and images; analyze the model."""
+"""What a form does, and the forms that every view has: model, view, heads, images, and analyses."""
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ccs.app.html import render
 from ccs.app.jobs import Job, Work
-from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import Files, Long, Name, post, post_fields
+from ccs.app.links import open_screen, parse_query, settle
+from ccs.app.routes import ROUTES, Files, Long, Name, post, post_fields
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT, MIN_COUNT, Request
 from ccs.app.services.examples import first_example
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
-from ccs.app.state import OWN, clean_line, parse_ablation, require_choice
+from ccs.app.state import OWN, clean_line, describe_problem, parse_ablation, require_choice
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import require_room
@@ -26,9 +26,29 @@ from ccs.model.loading.sources import is_public
 COPIES, MORE = 3, 2**30  # copies of the weights that an analysis holds, and other bytes it needs
 
 
-def new_key() -> str:
-    """Return an unguessable key for a page."""
-    return secrets.token_urlsafe(16)
+def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
+    """Do what a form requests. If that fails, the screen and its session stay as they were.
+
+    Args:
+        screen: The screen that the form changes.
+        path: The form's path, a key of `ROUTES`.
+        fields: What the browser sent.
+
+    Returns:
+        The handler's answer: None, or work to start.
+
+    Raises:
+        InputError: If a field can't be used, or the handler can't do what the form requests.
+    """
+    route, state, values = ROUTES[path], screen.state, dict(vars(screen.session))
+    try:
+        answer = route.handler(screen, **dict(route.form.model_validate(fields)))
+        settle(screen)
+        return answer
+    except Exception as error:
+        screen.state = state
+        vars(screen.session).update(values)
+        raise InputError(describe_problem(error)) if isinstance(error, ValidationError) else error from None
 
 
 @post("open")

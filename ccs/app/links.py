@@ -1,4 +1,4 @@
-"""The screen that an address names, and what a form changes in it."""
+"""The screen that an address names, and its checks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
-from pydantic import ValidationError
-
-from ccs.app.routes import ROUTES
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.session import App, Screen, Session
-from ccs.app.state import NO_HEADS, OWN, State, describe_problem, from_query, require_choice
+from ccs.app.state import NO_HEADS, OWN, State, from_query, require_choice
 from ccs.app.views import claims
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
 
 MAX_ADDRESS = 20_000  # characters
-OTHER_FILES = "This link was made with someone's own {}, which no link holds. The results here are of others."
+OTHER_FILES = "someone's own {}, which no link holds; the results here are of others."
 
 
 def parse_query(address: str) -> dict[str, str]:
@@ -45,31 +42,6 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         screen.change(encoder=screen.state.head.encoder)
     session.notify(*notices)
     return screen
-
-
-def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
-    """Do what a form requests. If that fails, the screen and its session stay as they were.
-
-    Args:
-        screen: The screen that the form changes.
-        path: The form's path, a key of `ROUTES`.
-        fields: What the browser sent.
-
-    Returns:
-        The handler's answer: None, or work to start.
-
-    Raises:
-        InputError: If a field can't be used, or the handler can't do what the form requests.
-    """
-    route, state, values = ROUTES[path], screen.state, dict(vars(screen.session))
-    try:
-        answer = route.handler(screen, **dict(route.form.model_validate(fields)))
-        settle(screen)
-        return answer
-    except Exception as error:
-        screen.state = state
-        vars(screen.session).update(values)
-        raise InputError(describe_problem(error)) if isinstance(error, ValidationError) else error from None
 
 
 def settle(screen: Screen, notices: list[str] | None = None) -> None:

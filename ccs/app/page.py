@@ -81,10 +81,12 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
         complete: False for what can be shown without long work.
     """
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
-    facts = {"known": claims.known(screen.state.model), "matter": claims.that_matter(screen.records)}
+    state, records = screen.state, screen.records
+    parts: dict[str, Any] = {"state": state, "session": screen.session, "records": records}
+    parts |= {"known": claims.known(state.model), "matter": claims.that_matter(records)}
     body: Markup | Empty
     try:
-        body = _render(f"{view.name}.html", screen, **facts, **view.values(screen))
+        body = render(f"{view.name}.html", **parts, **view.values(screen))
     except NotReady as step:
         body = Empty(str(step), "The results follow in a moment.")
     except InputError as error:
@@ -92,8 +94,12 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     except Exception:
         log.exception("the view %r failed", view.name)
         body = Empty("This view can't be shown", "Something went wrong; the error was logged.")
-    main = render("main.html", view=view, body=body)
-    return {"top": _top(screen), "strip": _strip(screen), "left": _column(screen), "main": main}
+    return {
+        "top": render("top.html", **parts, **_top(screen)),
+        "strip": render("strip.html", **parts, **_strip(screen)),
+        "left": render("left.html", **parts, **_column(screen)),
+        "main": render("main.html", view=view, body=body),
+    }
 
 
 def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
@@ -112,50 +118,37 @@ def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
     return {}
 
 
-def status(jobs: list[Job]) -> str:
-    """Return the region that tells of work in progress."""
-    return render("status.html", jobs=jobs)
-
-
-def fragment(html: Mapping[str, str], have: Mapping[str, str]) -> str:
-    """Return the regions that differ from those that the browser has.
+def fragment(jobs: Mapping[str, Job], have: Mapping[str, str], whole: bool = False) -> str:
+    """Return the regions that differ from the browser's. Those of work that is done are sent once.
 
     Args:
-        html: The regions.
+        jobs: The page's jobs by kind.
         have: The digests of the browser's regions.
+        whole: True for all regions, also those that have no content yet.
     """
-    digests = {
-        name: hashlib.blake2b(region.encode(), digest_size=6).hexdigest() for name, region in html.items()
-    }
+    places = dict.fromkeys(("top", "strip", "left", "main") if whole else (), "")
+    html = {**places, **jobs["view"].regions, "status": render("status.html", jobs=list(jobs.values()))}
+    if jobs["view"].done:
+        jobs["view"].regions = {}
+    digests = {name: hashlib.blake2b(html[name].encode(), digest_size=6).hexdigest() for name in html}
     new = [(name, digest, html[name]) for name, digest in digests.items() if have.get(name) != digest]
     return render("regions.html", regions=new)
 
 
-def _render(template: str, screen: Screen, **values: Any) -> Markup:
-    """Render a template with the screen's parts."""
-    parts = {"state": screen.state, "session": screen.session, "records": screen.records}
-    return render(template, **parts, **values)
+# -- values of the templates ---------------------------------------------------------------------------------
 
 
-# -- the head ------------------------------------------------------------------------------------------------
-
-
-def _top(screen: Screen) -> Markup:
-    app = screen.app
+def _top(screen: Screen) -> dict[str, Any]:
+    """Return the values of the head of the page."""
+    app, model = screen.app, screen.state.model
     groups = [
         (title, [(n, _label(app, n)) for n in app.models if (n in app.collection.models) == computed])
         for computed, title in GROUPS.items()
     ]
-    return _render(
-        "top.html",
-        screen,
-        groups=groups,
-        views=VIEWS.values(),
-        view=VIEWS[screen.state.tab],
-        drawings=saw_drawings_only(screen.state.model) and bool(screen.session.uploads),
-        photographic=photographic(),
-        standing=[*app.collection.notices, *_standing(screen)],
-    )
+    views = {"groups": groups, "views": VIEWS.values(), "view": VIEWS[screen.state.tab]}
+    drawings = saw_drawings_only(model) and bool(screen.session.uploads)
+    standing = [*app.collection.notices, *_standing(screen)]
+    return {**views, "drawings": drawings, "photographic": photographic(), "standing": standing}
 
 
 def _label(app: App, name: str) -> str:
@@ -180,52 +173,40 @@ def _standing(screen: Screen) -> list[str]:
     return notices
 
 
-def _strip(screen: Screen) -> Markup:
-    """Render which heads are ablated, and the effects as far as they are known."""
-    answers = embedded = None
+def _strip(screen: Screen) -> dict[str, Any]:
+    """Return the effects of the ablation, as far as they are known."""
+    values: dict[str, Any] = {"answers": None, "embedded": None}
     if screen.state.ablate:
         screen = replace(screen, tell=wait_for_nothing)
         with suppress(InputError, NotReady):
-            answers = classify.measure_answers(screen)
-            embedded = embed_query(screen, BiasQuery.from_state(screen.app, screen.state))
-    return _render("strip.html", screen, answers=answers, embedded=embedded)
+            values["answers"] = classify.measure_answers(screen)
+            values["embedded"] = embed_query(screen, BiasQuery.from_state(screen.app, screen.state))
+    return values
 
 
-# -- the column of heads and images --------------------------------------------------------------------------
-
-
-def _column(screen: Screen) -> Markup:
+def _column(screen: Screen) -> dict[str, Any]:
+    """Return the values of the column of heads and images."""
     state, records, heads = screen.state, screen.records, screen.grid_heads
     sets = dict[str, str]()
     for name, ablated in records.presets.items():
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
-    return _render(
-        "left.html",
-        screen,
-        heads=heads,
-        table=_table(screen),
-        cells=_cells(screen),
-        encoders=ENCODERS,
-        focus=state.head if state.head in heads else next(iter(heads), None),
-        shade=shade_of,
-        level=level,
-        sets={str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets,
-        images=screen.images.originals,
-        examples=example_names(state.model),
-        example=parse_example(state.example),
-        pages=example_pages(parse_example(state.example)[0]),
-        truth=claims.truth(state.model),
-        known=claims.known(state.model),
-        losses=LOSSES,
-        analyzed=bool(state.analysis) and records is not screen.app.records(state.model),
-        datasets=sorted(
-            DATASETS, key=lambda name: (DATASETS[name] == "world") != saw_drawings_only(state.model)
-        ),
-        count=DEFAULT_COUNT,
-        max_count=MAX_COUNT,
-        matter=claims.that_matter(records),
-        ablated=[(records.head(head), head_states(screen, head)) for head in state.ablate[:LISTED]],
-    )
+    sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
+    focus = state.head if state.head in heads else next(iter(heads), None)
+    grid: dict[str, Any] = {
+        "heads": heads,
+        "cells": _cells(screen),
+        "focus": focus,
+        "table": _table(screen),
+        "sets": sets,
+    }
+    grid |= {"encoders": ENCODERS, "shade": shade_of, "level": level, "truth": claims.truth(state.model)}
+    grid["ablated"] = [(records.head(head), head_states(screen, head)) for head in state.ablate[:LISTED]]
+    example, drawn = parse_example(state.example), saw_drawings_only(state.model)
+    images: dict[str, Any] = {"images": screen.images.originals, "examples": example_names(state.model)}
+    images |= {"example": example, "pages": example_pages(example[0])}
+    datasets = sorted(DATASETS, key=lambda name: (DATASETS[name] == "world") != drawn)
+    analysis = {"datasets": datasets, "count": DEFAULT_COUNT, "max_count": MAX_COUNT, "losses": LOSSES}
+    return {**grid, **images, **analysis}
 
 
 def _table(screen: Screen) -> Figure:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextvars
 import logging
 import re
+import secrets
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
 
 from ccs.app import api, page
-from ccs.app.controls import new_key
+from ccs.app.controls import apply_form
 from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
 from ccs.app.jobs import SILENT, Job, Jobs, Work
-from ccs.app.links import apply_form, open_screen, parse_query
+from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import ROUTES
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS
@@ -35,7 +35,7 @@ TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
 KEEP_ALIVE = 75  # seconds that an unused connection stays open, longer than clients and proxies reuse one
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
-NO_FIGURE = "This figure can't be computed now."
+UNKEPT = {"cache-control": "no-store"}
 MAX_FIELDS, KEY = 100, 64  # fields of a form, and characters of a page's key
 
 
@@ -64,13 +64,13 @@ class Pages:
 
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
-        key, session = new_key(), Session(client_of(request.scope))
+        key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
         screen = await run_in_threadpool(open_screen, self.app, session, dict(request.query_params))
         job = self._start(request, key, screen, partial(page.work, screen))
         await job.finished(FIRST)
-        html = self._regions(session, {}, ("top", "strip", "left", "main"))
-        values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": html}
-        return HTMLResponse(render("page.html", **values), headers={"cache-control": "no-store"})
+        regions = page.fragment(session.jobs, {}, whole=True)
+        values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": regions}
+        return HTMLResponse(render("page.html", **values), headers=UNKEPT)
 
     async def click(self, request: Request, path: str) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed or why nothing did.
@@ -82,7 +82,9 @@ class Pages:
         async with request.form(max_fields=MAX_FIELDS) as form:
             files = [file for file in form.getlist("files") if getattr(file, "filename", "")]
             fields: dict[str, Any] = {"page": "", "at": "", **form, "files": files}
-            key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or new_key()
+            key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or secrets.token_urlsafe(
+                16
+            )
             session = self.sessions.find(key) or Session(client_of(request.scope))
             screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
             before, analysis, session.notices = screen.state, None, ()
@@ -104,8 +106,8 @@ class Pages:
     def _start(self, request: Request, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
         """Start work for a page in place of its last work of the kind."""
         session = screen.session
-        if (previous := session.jobs.get(kind)) is not None:
-            previous.stopped = True
+        if kind in session.jobs:
+            session.jobs[kind].stopped = True
         session.jobs[kind] = job = Job(client_of(request.scope), work, kind, _visitor_context(request))
         self.sessions.keep(key, session)
         try:
@@ -115,26 +117,14 @@ class Pages:
         return job
 
     def _answer(self, request: Request, session: Session, **headers: str) -> Response:
-        body = self._regions(session, parse_query(request.headers.get("x-have", "")))
-        return HTMLResponse(body, headers={"cache-control": "no-store", **headers})
-
-    def _regions(self, session: Session, have: dict[str, str], places: Sequence[str] = ()) -> str:
-        """Return what differs from the browser's regions. Those of work that is done are sent once."""
-        view = session.jobs["view"]
-        html = {
-            **dict.fromkeys(places, ""),
-            **view.regions,
-            "status": page.status(list(session.jobs.values())),
-        }
-        if view.done:
-            view.regions = {}
-        return page.fragment(html, have)
+        have = parse_query(request.headers.get("x-have", ""))
+        return HTMLResponse(page.fragment(session.jobs, have), headers={**UNKEPT, **headers})
 
     async def watch(self, request: Request) -> Response:
         """Answer with the new results of a page's work, as soon as they are there. A POST cancels it."""
         fields = request.query_params if request.method == "GET" else await request.form()
         if (session := self.sessions.find(str(fields.get("page")))) is None:
-            return PlainTextResponse("Nothing is under way.", 404)
+            raise InputError("Nothing is under way.")
         self.jobs.start_waiting()
         running = [job for job in session.jobs.values() if not job.done]
         for job in running:
@@ -146,24 +136,19 @@ class Pages:
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""
         screen = self._screen(request)
-        try:
-            return PlainTextResponse(VIEWS[screen.state.tab].program(screen))
-        except InputError as error:
-            return PlainTextResponse(str(error), 422)
+        return PlainTextResponse(VIEWS[screen.state.tab].program(screen))
 
     async def save_figure(self, request: Request) -> Response:
         """Answer with a figure of a screen as CSV. Its values wait their turn unless they are kept."""
         screen = await run_in_threadpool(self._screen, request)
         name = request.query_params.get("figure", "")
         job = Job(client_of(request.scope), partial(page.csv, screen, name), "csv", _visitor_context(request))
-        try:
-            self.jobs.start(job)
-        except InputError as error:
-            return PlainTextResponse(str(error), 503)
+        self.jobs.start(job)
         await job.finished(SILENT)
         job.stopped = True
-        table = job.regions.get(name)
-        return Response(table, media_type="text/csv") if table else PlainTextResponse(NO_FIGURE, 404)
+        if name not in job.regions:
+            raise InputError("This figure can't be computed now.")
+        return Response(job.regions[name], media_type="text/csv")
 
     def _screen(self, request: Request) -> Screen:
         """Return the screen that an address names, of the visitor whose page it also names."""
@@ -172,10 +157,17 @@ class Pages:
 
     def tables(self, name: str) -> Response:
         """Answer with tables that were computed here, zipped."""
-        try:
-            return FileResponse(self.app.analyses.archive(name.removesuffix(".zip")))
-        except InputError as error:
-            return PlainTextResponse(str(error), 404)
+        return FileResponse(self.app.analyses.archive(name.removesuffix(".zip")))
+
+
+def refuse(request: Request, error: Exception) -> Response:
+    """Answer with the sentence of an InputError.
+
+    Args:
+        request: The request.
+        error: The error.
+    """
+    return PlainTextResponse(str(error), 404)
 
 
 def _visitor_context(request: Request) -> contextvars.Context:
@@ -188,6 +180,7 @@ def _visitor_context(request: Request) -> contextvars.Context:
 def make_server(app: App) -> gr.Server:
     """Return the server of an app: its page, API, and MCP behind the request filter."""
     server = gr.Server(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    server.add_exception_handler(InputError, refuse)
     server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
     pages = Pages(app)
     pages.add_to(server)

@@ -40,8 +40,7 @@ class App:
     Args:
         collection: The results.
         galleries: Galleries besides the app's own.
-        places: Folders and repositories that the machine's owner offers as models.
-        first: The model that the app opens on, by default the first bundled one.
+        places: Folders and repositories that the machine's owner offers as models, first the one to open.
         folder: Where results that visitors compute are kept, by default a temporary folder.
     """
 
@@ -50,11 +49,9 @@ class App:
         collection: Collection,
         galleries: Sequence[BiasSet] = (),
         places: Sequence[str] = (),
-        first: str = "",
         folder: Path | None = None,
     ) -> None:
         self.collection = collection
-        self._first = shown_name(first) if first else ""
         self.model_cache = ModelCache(
             {shown_name(place): place for place in places},
             lambda model: {head.layer for head in self.records(model).heads},
@@ -72,10 +69,9 @@ class App:
 
     @property
     def first(self) -> str:
-        """The model that the app opens on: the one chosen at the start, unless it couldn't be loaded."""
-        if self._first in self.models and self._first not in self.model_cache.failures:
-            return self._first
-        return next(name for name in (*bundled_models(), *self.models) if name in self.models)
+        """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
+        names = (*self.model_cache.places, *bundled_models(), *self.models)
+        return next(n for n in names if n in self.models and n not in self.model_cache.failures)
 
     def require_model(self, name: str) -> str:
         """Return the name. Raises InputError if there is no such model."""

@@ -61,7 +61,7 @@ def test_the_tables_and_rankings_are_those_of_the_page(served_app, client, model
     assert {row["model"] for row in client.predict(api_name="/list_models")} == set(app.models)
     (row,) = [row for row in client.predict(api_name="/head_scores") if row["head"] == "L5.H3"]
     record = app.records("organism").head(ccs.Head(5, 3))
-    assert (row["concept"], row["ccs"], row["texts"]) == (record.concept, record.ccs, record.k)
+    assert (row["concept"], row["ccs"], row["k"]) == (record.concept, record.ccs, record.k)
     texts = client.predict(head="L5.H3", api_name="/describe_head")
     assert [row["text"] for row in texts] == [text.text for text in record.texts]
     ranked_heads = client.predict("a red background", api_name="/find_heads")

@@ -10,12 +10,10 @@ import pytest
 import yaml
 
 from ccs import paper
-from ccs.app import __main__ as entry
 from ccs.app.jobs import Canceled, Job
 from ccs.app.page import regions, work
 from ccs.app.services.model_cache import live_models
 from ccs.app.session import App
-from ccs.files import endpoint
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, started
@@ -43,21 +41,21 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
 
 
-def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():
+def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_starts():
     import open_clip
 
     homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in live_models()}
     assert all(homes.values())
     assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in homes)
-    assert homes[entry.PHOTOGRAPHIC].rstrip("/") == entry.WEIGHTS[0]
+    weights = f"{homes['ViT-B-32/openai'].rstrip('/')} open_clip_model.safetensors"
     front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
-    assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
+    assert yaml.safe_load(front)["preload_from_hub"] == [weights]
 
 
 def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
     fresh_app = App(app.collection, places=[name := "hf-hub:user/tiny"])
-    screen = opened(fresh_app, {"tab": "classify"})
+    screen = opened(fresh_app, {"tab": "classify", "model": "organism"})
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
     do(screen, "model", model=name)
 
@@ -75,20 +73,8 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     assert len(fresh_app.model_cache.get(name).heads) == 16  # it went on loading
 
 
-def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
-    assert entry.opening_model() == (
-        "ViT-B-32/openai",
-        f"{hub.url} answers, its weights come from there; choose another with --model or CCS_MODEL",
-    )
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    name, why = entry.opening_model()
-    assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
-    assert endpoint() == "http://127.0.0.1:9"
-
-
 ENDLESS = """
 import torch
-from ccs.app import __main__ as entry
 
 def work(app):
     while True:
@@ -103,7 +89,7 @@ def test_a_stop_during_work_in_pytorch_ends_without_a_fault(tmp_path):
     """Python's own shutdown ends with abort() then."""
     env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     with started(env, (sys.executable, "-u", "-c", ENDLESS)) as (_, output):
-        assert "Opens on organism: as chosen." in output
+        assert "Opens on organism." in output
 
 
 FIRST_PAGE = """
@@ -112,7 +98,7 @@ from ccs import results
 from ccs.app.links import open_screen
 from ccs.app.page import regions
 from ccs.app.session import App, Session
-screen = open_screen(App(results.load(None), first="organism"), Session(), {})
+screen = open_screen(App(results.load(None)), Session(), {})
 assert "Loading organism" in regions(screen, complete=False)["main"]
 sys.exit("torch" in sys.modules)
 """

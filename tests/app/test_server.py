@@ -167,4 +167,4 @@ def test_a_figure_is_saved_on_request(client, app):
     assert page.figure("classify") == shown
     assert len(page.figure("heads")) == 24
     answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
-    assert (answer.status_code, answer.text) == (404, server.NO_FIGURE)
+    assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")

@@ -12,8 +12,9 @@ import pytest
 import ccs
 from ccs import results
 from ccs.app import page
+from ccs.app.controls import apply_form
 from ccs.app.jobs import Job
-from ccs.app.links import apply_form, open_screen
+from ccs.app.links import open_screen
 from ccs.app.services import galleries
 from ccs.app.session import App, Session
 from ccs.data import synthetic
@@ -84,7 +85,7 @@ def beside(app, collection):
 def bare_app(model, folder):
     """An app without tables that opens on the model of a folder."""
     (folder / "none").mkdir()
-    return App(results.load(folder / "none"), places=[str(model)], first=str(model), folder=folder)
+    return App(results.load(folder / "none"), places=[str(model)], folder=folder)
 
 
 @pytest.fixture
