@@ -18,13 +18,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, MACHINE, MODEL, Device, describe
+from ccs.cli.options import DATA, MACHINE, MODEL, Device, unset
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
     from ccs.app.session import App
     from ccs.results import Collection
 
+PORT = Parameter(validator=Number(gte=1, lte=65535))
 SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -40,29 +41,17 @@ class Settings:
         clip-ccs app --model ViT-B-32/openai --results results
     """
 
-    results: Annotated[
-        str | None,
-        DATA,
-        describe("Folder of results, or hf://datasets/USER/NAME", "$CCS_RESULTS, results/, or the bundled"),
-    ] = None
+    results: Annotated[str | None, DATA, unset("$CCS_RESULTS, results/, or the bundled")] = None
+    """Folder of results, or hf://datasets/USER/NAME"""
     model: Annotated[
-        tuple[str, ...],
-        MODEL,
-        describe(
-            "Model to open: name, folder, or hf-hub:USER/NAME; repeatable",
-            "$CCS_MODEL, comma-separated, or the bundled toy model",
-        ),
+        tuple[str, ...], MODEL, unset("$CCS_MODEL, comma-separated, or the bundled toy model")
     ] = ()
-    device: Annotated[Device | None, describe("cpu, cuda, or cuda:N", "$CCS_DEVICE or a GPU")] = None
-    host: Annotated[str, MACHINE, describe("Address to serve at")] = os.environ.get(
-        "GRADIO_SERVER_NAME", "127.0.0.1"
-    )
-    port: Annotated[
-        int | None,
-        MACHINE,
-        Parameter(validator=Number(gte=1, lte=65535)),
-        describe("Port to serve at", "the first free one from 7860"),
-    ] = None
+    """Model to open: name, folder, or hf-hub:USER/NAME; repeatable"""
+    device: Annotated[Device | None, unset("$CCS_DEVICE or a GPU")] = None
+    host: Annotated[str, MACHINE] = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")
+    """Address to serve at"""
+    port: Annotated[int | None, MACHINE, PORT, unset("the first free one from 7860")] = None
+    """Port to serve at"""
 
 
 def start(settings: Settings) -> None:
@@ -80,9 +69,8 @@ def start(settings: Settings) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        raise InputError(
-            f"The app can't be served at {host}, port {port or 'any'}: {error.strerror}."
-        ) from None
+        place = f"{host}, port {port or 'any'}"
+        raise InputError(f"The app can't be served at {place}: {error.strerror}.") from None
     if settings.device:
         os.environ["CCS_DEVICE"] = settings.device
     if os.environ.get("SPACES_ZERO_GPU"):
@@ -106,9 +94,8 @@ def start(settings: Settings) -> None:
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port or None)
     end = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: end.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: end.set())
     print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
     threading.Thread(target=warm, args=(app,), daemon=True).start()
     end.wait()

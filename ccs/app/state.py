@@ -21,7 +21,6 @@ OWN = "own:"  # begins the name of a visitor's own gallery
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
-MAX_QUERY = 12_000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
@@ -187,8 +186,6 @@ def from_query(query: Mapping[str, str]) -> tuple[State, list[str]]:
     state, problems = State(), list[str]()
     for name in filter(query.__contains__, _DEFAULT):
         try:
-            if len(query[name]) > MAX_QUERY:
-                raise InputError(f"it is longer than {MAX_QUERY} characters.")
             state = state.changed(**{name: query[name]})
         except InputError as error:
             problems.append(f"The link's part {name!r} was left out: {error}")

@@ -76,10 +76,9 @@ def first_example(model: str) -> str:
 def parse_example(example: str) -> tuple[str, int]:
     """Read `occupations:3` as the dataset and its fourth page. Raises InputError if there is no such page."""
     name, _, page = (example or DRAWN).partition(":")
-    pages = {str(number): number for number in range(example_pages(name))}
-    if name not in example_names() or (page or "0") not in pages:
+    if name not in example_names() or (page or "0") not in map(str, range(example_pages(name))):
         raise InputError(f"There is no example {example[:60]!r}; one looks like occupations:0.")
-    return name, pages[page or "0"]
+    return name, int(page or 0)
 
 
 def load_example(example: str, model: str = "") -> Example:
