@@ -19,7 +19,7 @@ from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
 from ccs.app.state import OWN, clean_line, describe_problem, parse_ablation, require_choice
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
@@ -122,7 +122,7 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
     Raises:
         InputError: If the text doesn't name heads.
     """
-    screen.set_ablation(screen.state.ablate ^ parse_ablation(head))
+    screen.set_ablation(Intervention.from_heads(screen.state.ablate ^ parse_ablation(head)))
 
 
 @post("heads/ablate")

@@ -21,7 +21,7 @@ from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, Head, HeadSet
+from ccs.heads import IMAGE, Head, HeadSet
 from ccs.results import Collection
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class App:
             model: The model's name.
             encoder: `IMAGE` or `TEXT`, "" for both.
         """
-        scored, known = HeadSet(self.records(model).heads), self.model_cache.heads_of(model)
-        heads = HeadSet([*(scored or known.of_encoder(IMAGE)), *known.of_encoder(TEXT)])
+        heads = self.model_cache.heads_of(model, HeadSet(self.records(model).heads))
         return heads.of_encoder(encoder) if encoder else heads
 
     def best_head(self, model: str) -> Head | None:

@@ -75,6 +75,7 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
 
 ENDLESS = """
 import torch
+from ccs.app import __main__ as entry
 
 def work(app):
     while True:

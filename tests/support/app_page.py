@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import math
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -108,7 +109,7 @@ class Watched(Job):
 
     def __init__(self):
         super().__init__("", dict)
-        self.steps = []
+        self.last_poll, self.steps = math.inf, []
 
     def tell(self, share, doing):
         super().tell(share, doing)

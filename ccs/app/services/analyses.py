@@ -198,7 +198,7 @@ def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = 
         process = subprocess.Popen(command, cwd=folder, env=environment, process_group=0, **streams)
     try:
         while process.poll() is None:
-            progress = {"share": 0.0, "doing": "starting"}
+            progress: dict[str, Any] = {"share": 0.0, "doing": "starting"}
             for line in messages.read_text("utf-8", "replace").split("\n")[:-1]:
                 if line.startswith('{"doing"'):
                     progress = json.loads(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from ccs.app.jobs import Tell, keep_quiet, wait_for_nothing
@@ -111,13 +111,14 @@ class Galleries:
         return Images(name, images.images, self._cache, tell, groups=getattr(images, "groups", None) or {})
 
 
-def _fetch(name: str) -> Any:
+def _fetch(name: str) -> ImageSet:
     if not hub.excerpt_file(SOURCES[name]).exists():
         hub.fetch_excerpt(SOURCES[name])
     return _open(name)
 
 
-def _open(name: str) -> Any:
+def _open(name: str) -> ImageSet:
     if name in (DRAWN.pictures, PHOTOGRAPHED.pictures):
         return open_images(name, PICTURES, seed=SEED)
-    return open_dataset(name) if name in (DRAWN.things, PHOTOGRAPHED.things) else open_gallery(name)
+    open_set = open_dataset if name in (DRAWN.things, PHOTOGRAPHED.things) else open_gallery
+    return cast(ImageSet, open_set(name))

@@ -68,15 +68,20 @@ class ModelCache:
         """
         return self._loader.get(name, f"Loading {name}", tell)
 
-    def heads_of(self, name: str) -> HeadSet:
-        """Return both encoders' heads that can be ablated, none if they aren't known before it is loaded."""
+    def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
+        """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
+
+        Args:
+            name: The model.
+            scored: Its image encoder's heads in the results, none without results.
+        """
         if name not in self._heads:
             with suppress(InputError):
                 source = find_model(self.place(name))
                 text = source.config["text_cfg"]
                 heads = last_layers(text["layers"], text["heads"], TEXT) if "layers" in text else ()
-                self._heads[name] = HeadSet([*known_encoder(source).heads, *heads])
-        return self._heads.get(name, HeadSet())
+                self._heads[name] = HeadSet([*(scored or known_encoder(source).heads), *heads])
+        return self._heads.get(name, scored)
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a loaded model.
