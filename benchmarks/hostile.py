@@ -46,6 +46,8 @@ CLASS = 40
 ADDRESS = f"http://127.0.0.1:{PORT}"
 ALLOWED = {"ratio": 1.5, "growth MB": 100.0, "faults": 0, "refused": 0}
 PAUSE = 1.0  # seconds that a quiet visitor looks at the screen
+NO_ANSWER = 0  # in place of a status
+GIVES_UP = 20.0  # seconds that the hostile visitor waits for an answer, so that its parts end in time
 AT_ONCE = 8  # pages that the hostile visitor has open
 READINGS = 4
 FAULTS: list[str] = []  # routes that answered with a fault of the server
@@ -65,8 +67,12 @@ def quiet(stop: threading.Event, took: list[float], number: int) -> None:
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
     while not stop.wait(PAUSE * random.uniform(0.5, 1.5)):
         start = time.perf_counter()
-        if (status := visitor.send("heads/inspect", head=next(heads)).status_code) == 200:
-            visitor.take(visitor.last).whole()
+        try:
+            if (status := visitor.send("heads/inspect", head=next(heads)).status_code) == 200:
+                visitor.take(visitor.last).whole()
+        except httpx.HTTPError:
+            status = NO_ANSWER
+        if status == 200:
             took.append(time.perf_counter() - start)
         else:
             REFUSED.append(status)
@@ -115,6 +121,7 @@ def hostile(stop: threading.Event) -> None:
     chance = random.Random(threading.get_ident())
     while not stop.is_set():
         visitor = Visitor(ADDRESS, "127.0.0.2")
+        visitor.client.timeout = httpx.Timeout(GIVES_UP)
         ablate = ",".join({f"L{chance.randrange(8)}.H{chance.randrange(6)}" for _ in range(9)})
         tab = chance.choice(("heads", "classify", "bias", "paradox", "about"))
         occupations = "\n".join(WORDS)
