@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from ccs.app.html import count, head_state, render
 from ccs.app.jobs import Job, NotReady, wait_for_nothing
@@ -27,7 +26,7 @@ from ccs.app.services.model_cache import (
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
-from ccs.app.views.base import Empty, Figure, figures_in
+from ccs.app.views.base import Figure, empty, figures_in, if_ready
 from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery, embed_query, head_states
 from ccs.errors import InputError
@@ -38,6 +37,7 @@ log = logging.getLogger(__name__)
 
 PHOTO_NOTICE = "photo knows 200 kinds of things from small photographs; its answers are often wrong."
 GROUPS = {True: "With texts and CCS", False: "Without scores; loaded when chosen"}
+FAILED = "This view can't be shown"
 SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name
 
@@ -84,16 +84,11 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     state, records = screen.state, screen.records
     parts: dict[str, Any] = {"state": state, "session": screen.session, "records": records}
     parts |= {"known": claims.known(state.model), "matter": claims.that_matter(records)}
-    body: Markup | Empty
     try:
-        body = render(f"{view.name}.html", **parts, **view.values(screen))
-    except NotReady as step:
-        body = Empty(str(step), "The results follow in a moment.")
-    except InputError as error:
-        body = Empty("This view can't be shown", str(error))
+        body = if_ready(lambda: render(f"{view.name}.html", **parts, **view.values(screen)), FAILED)
     except Exception:
         log.exception("the view %r failed", view.name)
-        body = Empty("This view can't be shown", "Something went wrong; the error was logged.")
+        body = empty(FAILED, "Something went wrong; the error was logged.")
     return {
         "top": render("top.html", **parts, **_top(screen)),
         "strip": render("strip.html", **parts, **_strip(screen)),

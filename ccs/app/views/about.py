@@ -26,9 +26,4 @@ def about_program(screen: Screen) -> str:
     return run_lines(screen) + "print(dict(run.manifest))\n"
 
 
-VIEW = View(
-    "about",
-    "How the results were made: texts, images, judges, seeds, versions, and licenses.",
-    show_about,
-    about_program,
-)
+VIEW = View("about", show_about, about_program)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
+from markupsafe import Markup
 
 from ccs import results
 from ccs.app.html import program, render
@@ -63,15 +64,14 @@ class Figure:
         return self.rows.assign(**texts.map(inert), **settings).to_csv(index=False)
 
 
-@dataclass(frozen=True)
-class Empty:
-    """The place of a figure that can't be shown yet."""
+def empty(title: str, text: str) -> Markup:
+    """Return what stands in the place of a figure that can't be shown.
 
-    title: str
-    text: str
-
-    def __html__(self) -> str:
-        return render("empty.html", **vars(self))
+    Args:
+        title: What is missing.
+        text: The reason, and what to do about it.
+    """
+    return render("empty.html", title=title, text=text)
 
 
 def figures_in(value: object) -> Iterator[Figure]:
@@ -83,14 +83,19 @@ def figures_in(value: object) -> Iterator[Figure]:
             yield from figures_in(part)
 
 
-def if_ready(make: Callable[[], Made]) -> Made | Empty:
-    """Return what a function makes, or an `Empty` with the reason why it can't be made (yet)."""
+def if_ready(make: Callable[[], Made], title: str = "Nothing to show") -> Made | Markup:
+    """Return what a function makes, or the reason why it can't be made (yet).
+
+    Args:
+        make: The function. It may raise NotReady and InputError.
+        title: What is missing if it raises InputError.
+    """
     try:
         return make()
     except NotReady as step:
-        return Empty(str(step), "The results follow in a moment.")
+        return empty(str(step), "The results follow in a moment.")
     except InputError as error:
-        return Empty("Nothing to show", str(error))
+        return empty(title, str(error))
 
 
 class View(NamedTuple):
@@ -98,14 +103,12 @@ class View(NamedTuple):
 
     Attributes:
         name: The view's name in links.
-        purpose: A sentence below the tabs.
         values: Returns what its template shows of a screen. It publishes its progress with `Screen.tell`,
             which raises NotReady if only the parts that need no long work are wanted.
         program: Returns a program that prints the screen's numbers; InputError if there are none.
     """
 
     name: str
-    purpose: str
     values: Callable[[Screen], dict[str, Any]]
     program: Callable[[Screen], str]
 

@@ -16,7 +16,7 @@ from ccs.app.services.images import has_edits
 from ccs.app.session import Screen
 from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
-from ccs.app.views.base import Empty, Figure, View, if_ready
+from ccs.app.views.base import Figure, View, empty, if_ready
 from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query, natural_order
 from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
@@ -41,9 +41,9 @@ def show_bias(screen: Screen) -> dict[str, Any]:
         query = BiasQuery.from_state(app, state)
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
-        empty = Empty(f"{titles[name]} can't be shown", f"{error} {advice}")
-        return {**values, "query": None, "answer": empty}
-    answer = if_ready(lambda: _answer(screen, query))
+        answer = empty(f"{titles[name]} can't be shown", f"{error} {advice}")
+        return {**values, "query": None, "answer": answer}
+    figures = if_ready(lambda: _answer(screen, query))  # before the comparison is read, which it may make
     key, comparison = screen.session.fairer or (None, "")
     usual = name == world(state.model).people
     return {
@@ -51,7 +51,7 @@ def show_bias(screen: Screen) -> dict[str, Any]:
         "query": query,
         "claim": claims.held_out(screen.records, state.ablate, query.attribute) if usual else None,
         "edited": has_edits(state.ablate),
-        "answer": answer,
+        "answer": figures,
         "comparison": comparison if key == (state.model, query.key) else "",
     }
 
@@ -110,4 +110,4 @@ def bias_program(screen: Screen) -> str:
     return bias_lines(screen, BiasQuery.from_state(screen.app, screen.state))
 
 
-VIEW = View("bias", "Who ranks first for an occupation, before and after ablation.", show_bias, bias_program)
+VIEW = View("bias", show_bias, bias_program)

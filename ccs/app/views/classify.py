@@ -187,9 +187,4 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
     )
 
 
-VIEW = View(
-    "classify",
-    "Zero-shot answers to images, before and after ablation.",
-    show_classify,
-    lambda screen: classify_lines(screen, screen.state.ablate),
-)
+VIEW = View("classify", show_classify, lambda screen: classify_lines(screen, screen.state.ablate))

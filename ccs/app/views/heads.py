@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 import ccs
 from ccs.app.html import program
@@ -18,7 +19,7 @@ from ccs.app.services.model_cache import hash_of
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import classify
-from ccs.app.views.base import Empty, Figure, View, if_ready, run_lines
+from ccs.app.views.base import Figure, View, empty, if_ready, run_lines
 from ccs.app.views.query import head_states
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
@@ -46,7 +47,7 @@ def show_heads(screen: Screen) -> dict[str, Any]:
     }
 
 
-def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Empty]:
+def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Markup]:
     """Return the parts of a head's panel that the model computes."""
     head, example = record.head, classify.shown_example(screen)
     alone = classify.answers_figure(screen, HeadSet([head]), example, head)
@@ -72,11 +73,11 @@ def _search(screen: Screen) -> Figure:
     return Figure("find", rows, settings, values={"concepts": concepts})
 
 
-def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
+def _texts(screen: Screen, record: HeadRecord) -> Figure | Markup:
     """Return the head's texts."""
     if not record.texts:
         unknown = "There are no tables for this head, so its concept is unknown."
-        return Empty("No texts", f"{unknown} “Analyze this model”, below the grid, computes them.")
+        return empty("No texts", f"{unknown} “Analyze this model”, below the grid, computes them.")
     rows = [
         {"head": str(record.head), "rank": i, "text": text.text, "concept": text.concept}
         | {"share": round(text.share, 6)}
@@ -128,7 +129,7 @@ def _embed(screen: Screen, *texts: str) -> np.ndarray:
     return screen.app.cache.get(("texts", hash_of(model), texts), lambda: model.embed_texts(texts))
 
 
-def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Empty:
+def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Markup:
     """Return the images at both ends of a head's contribution.
 
     Args:
@@ -141,7 +142,7 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     try:
         contributions = app.galleries.images(name, screen.tell).contributions(model)
     except InputError as error:
-        return Empty(f"Images that move {head}", str(error))
+        return empty(f"Images that move {head}", str(error))
     along = _embed(screen, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
@@ -161,4 +162,4 @@ def heads_program(screen: Screen) -> str:
     return tables + classify.classify_lines(screen, HeadSet([head]))
 
 
-VIEW = View("heads", "What each attention head encodes, described by texts.", show_heads, heads_program)
+VIEW = View("heads", show_heads, heads_program)

@@ -237,9 +237,4 @@ def paradox_program(screen: Screen) -> str:
     return run_lines(own_tables) + program("paradox", axes=_axes(screen))
 
 
-VIEW = View(
-    "paradox",
-    "Do high-CCS heads carry accuracy and bias? Every measured set of heads.",
-    show_paradox,
-    paradox_program,
-)
+VIEW = View("paradox", show_paradox, paradox_program)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from ccs.analysis.bias import MEAN
 from ccs.app.services.galleries import world
@@ -14,7 +15,7 @@ from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.session import Screen
 from ccs.app.state import State
 from ccs.app.views import claims, classify
-from ccs.app.views.base import Empty, Figure, View, if_ready
+from ccs.app.views.base import Figure, View, empty, if_ready
 from ccs.app.views.claims import Claim
 from ccs.app.views.heads import top_images
 from ccs.app.views.query import BiasQuery, bias_lines, embed_query
@@ -57,13 +58,13 @@ def _query(screen: Screen) -> BiasQuery:
     return replace(query, gallery=gallery, row=query.listed.index(OCCUPATION))
 
 
-def _people(screen: Screen) -> Figure | Empty:
+def _people(screen: Screen) -> Figure | Markup:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
     try:
         screen.app.galleries.find(world(screen.state.model).people, screen.tell)
         query = _query(screen)
     except InputError as error:
-        return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
+        return empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
     embedded = embed_query(screen, query)
     gallery, table, (before, after) = query.gallery, embedded.measure(screen), embedded.first(SHOWN)
     rows = pd.DataFrame({"rank": range(1, SHOWN + 1), "image": after})
@@ -86,4 +87,4 @@ def start_program(screen: Screen) -> str:
     return bias_lines(screen, _query(screen), ("MaxSkew",))
 
 
-VIEW = View("start", "", show_start, start_program)
+VIEW = View("start", show_start, start_program)
