@@ -118,7 +118,7 @@ class HeadChange:
         except (TypeError, ValueError):
             factor = float("nan")
         if factor != factor:
-            raise InputError(f"{str(value)[:40]!r} is no factor such as 0.3, nor {MEAN!r}.")
+            raise InputError(f"{str(value)[:40]!r} is neither a factor such as 0.3 nor {MEAN!r}.")
         return cls(factor)
 
 
@@ -203,7 +203,7 @@ class HeadSet(Set[Head]):
         try:
             chosen = list(self)[key]
         except TypeError:
-            raise InputError(f"The heads of a set are counted or sliced; {key!r} is neither.") from None
+            raise InputError(f"A HeadSet takes a position or a slice, not {key!r}.") from None
         return self.subset(chosen) if isinstance(key, slice) else chosen
 
     @property

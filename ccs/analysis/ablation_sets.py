@@ -83,7 +83,7 @@ class AblationName:
         """Return the name written by `str`; InputError for any other text."""
         if (match := _GRAMMAR.fullmatch(text)) is None:
             example = "high, high@7, concept:Colors, single:L7.H2"
-            raise InputError(f"{text!r} is no ablation set's name; names are written like {example}.")
+            raise InputError(f"{text!r} is not the name of an ablation set; names look like {example}.")
         return cls(match["kind"], int(match["k"]) if match["k"] else None, match["argument"] or "")
 
     def __str__(self) -> str:

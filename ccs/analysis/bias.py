@@ -150,14 +150,14 @@ def bias(
     """
     require_seed(seed)
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
-        raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
+        raise InputError("Synthetic people and opened galleries are ranked whole; leave out the limit.")
     people, attribute, left_out = galleries.open_people(
         gallery, attribute, max_images, skip_unreadable=skip_unreadable
     )
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
     people = galleries.set_question(people, occupations, template, top, prompts)
     if as_published and not skew.has_order_fault(people.name, attribute):
-        raise InputError(f"{people.name} by {attribute} has no such fault; FairFace by race has it.")
+        raise InputError(f"The paper's bug affects FairFace by race, not {people.name} by {attribute}.")
     in_images = model.at_means(ablation.of_encoder(IMAGE), people.images)
     if any(change.attribute for _, change in changes(in_images)):
         from ccs.model.editing import fit_edits  # imports PyTorch

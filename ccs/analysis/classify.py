@@ -106,7 +106,7 @@ def classify(
     if isinstance(images, str):
         images = open_images(images, max_images)
     elif max_images is not None:
-        raise InputError("Opened images are classified whole; give no number of images.")
+        raise InputError("Opened images are classified whole; leave out the number of images.")
     pictures = images.images if isinstance(images, ImageSet) else images
     pictures = [pictures] if isinstance(pictures, Image.Image) else pictures
     pictures = pictures if isinstance(pictures, Sequence) else list(pictures)

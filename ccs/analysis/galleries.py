@@ -170,7 +170,7 @@ def set_question(
         gallery = replace(gallery, occupations=prompt_set.names, templates=prompt_set.templates)
     if template is not None:
         if not isinstance(template, str) or template.count("{}") != 1:
-            raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
+            raise InputError(f"Expected one {{}}, for the occupation, in the template; got {template!r}.")
         gallery = replace(gallery, templates=(template,))
     if occupations is not None:
         gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))

@@ -87,7 +87,7 @@ def open_classes(
         names = None if classes is None else read_names(classes, "class")
         opened = open_dataset(dataset, max_images=max_images, classes=names, template=template)
     if not isinstance(opened, ClassificationSet):
-        raise InputError(f"{getattr(opened, 'name', opened)} is not a set of images with classes.")
+        raise InputError(f"{getattr(opened, 'name', opened)} is not a dataset with classes.")
     require_readable(opened, skip_unreadable)
     return opened
 
@@ -107,7 +107,7 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
     if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
         raise InputError(
             f"{len(skipped)} of the {whole} images of {data.name} cannot be used (for example {skipped[0]}); "
-            "mend or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
+            "fix or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
         )
     return skipped
 

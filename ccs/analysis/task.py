@@ -122,9 +122,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
         (task.k, "a K of 2 or more"),
     ):
         if number < 2:
-            raise InputError(
-                f"What is found on one half is judged on the other, which needs {needed}, not {number}."
-            )
+            raise InputError(f"Fitting on one half and measuring on the other needs {needed}, not {number}.")
     if task.units is None:
         people = _split(task.groups, len(task.people), "people", rng)
     else:  # images that are resampled together stay together

@@ -156,7 +156,7 @@ def list_files(place: Path | Opener, source: str) -> Files:
             if isinstance(file, str):
                 unused[file].add(path)
             elif ".." in parts or re.match("/|[A-Za-z]:/", path):
-                raise InputError(f"{source!r} names a place outside of itself, {as_text(path)[:100]!r}.")
+                raise InputError(f"{source!r} names a file outside the archive, {as_text(path)[:100]!r}.")
             elif path in openers:
                 raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
             elif hidden:
@@ -202,7 +202,7 @@ def _in_archive(opener: Opener) -> _Listed:
                     place = partial(_open_range, opener, entry.offset_data, entry.size)
                     yield entry.name.removeprefix("./"), place
         elif not start.startswith(b"PK"):
-            raise ValueError("it is no zip, tar, or Parquet file; give the folder with the images")
+            raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
         name = member.filename
         if not member.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be

@@ -265,7 +265,7 @@ def fetch_excerpt(record: DatasetRecord) -> None:
     try:
         cells = {record.image: pa.array([rows.read(row) for row in chosen], pa.binary())}
     except OSError as error:
-        raise InputError(f"{record.name} has a row that is no image: {error}.") from None
+        raise InputError(f"{record.name} has a row that isn't an image: {error}.") from None
     cells |= {name: [column[row] for row in chosen] for name, column in rows.columns.items()}
     source = {"source": f"{record.title}: {rows.source}, {record.license}"}
     with atomic_write(excerpt_file(record)) as path:

@@ -72,7 +72,7 @@ def open_dataset(
         (10, 'i')
     """
     if template is not None and template.count("{}") != 1:
-        raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
+        raise InputError(f"Expected one {{}}, for the class, in the template; got {template!r}.")
     opened = _open(spec, "classification", Sample(max_images, seed or 0), tuple(classes or ()), split, seed)
     if isinstance(opened, ClassificationSet) and template:
         opened = replace(opened, templates=(template,))
@@ -112,7 +112,7 @@ def open_gallery(
     wanted = (attribute,) if isinstance(attribute, str) else tuple(attribute)
     opened = _open(spec, "bias", Sample(max_images, seed or 0), wanted, split, seed)
     if not isinstance(opened, BiasSet):
-        raise InputError(f"{spec} is not a set of people with labeled groups.")
+        raise InputError(f"{spec} is not a gallery: it has no labeled groups of people.")
     if unknown := [name for name in wanted if name not in opened.groups]:
         raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {', '.join(opened.groups)}.")
     return replace(opened, groups={name: opened.groups[name] for name in wanted or opened.groups})
@@ -223,6 +223,6 @@ def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None,
         return replace(record, name=spec) if spec.startswith(PREFIX) else record, None, split
     known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
     raise InputError(
-        f"{spec[:300]!r} does not exist. Give a folder of images, a zip, tar, or Parquet file, a known set"
-        f"{known_names}, a synthetic set (world/...), or an id on the Hub (owner/name:split)."
+        f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, a known dataset"
+        f"{known_names}, a synthetic one (world/...), or an id on the Hub (owner/name:split)."
     )

@@ -128,7 +128,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
         InputError: If there is no such set.
     """
     if name not in CLASSES:
-        raise InputError(f"There is no synthetic set 'world/{name}'; there are {', '.join(names())}.")
+        raise InputError(f"There is no synthetic dataset 'world/{name}'; there are {', '.join(names())}.")
     factor, classes, start, templates = CLASSES[name]
     labels = np.arange(max(300, 10 * len(classes)) if n is None else n, dtype=np.int64) % len(classes)
     pairs = zip(labels, _scenes(start, seed), strict=False)

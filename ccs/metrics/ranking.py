@@ -300,7 +300,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise InputError(
-            f"Image embeddings of shape {right.shape} do not go with texts of {left.shape[1]} dimensions."
+            f"Image embeddings of shape {right.shape} do not fit texts of {left.shape[1]} dimensions."
         )
 
     def scores(start: int) -> NDArray[np.float32]:

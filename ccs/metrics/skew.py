@@ -180,7 +180,7 @@ def max_skew(groups_ranked: Iterable[Any], pool_counts: Mapping[Any, float], k: 
             f"Series' value_counts(), not {type(pool_counts).__name__}."
         ) from None
     if pool.ndim != 1 or not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():
-        raise InputError(f"The pool's counts must be 0 or more and not all 0, unlike {counts}.")
+        raise InputError(f"The pool's counts must be 0 or more and not all 0; got {counts}.")
     ranked = np.asarray(groups_ranked if hasattr(groups_ranked, "__len__") else list(groups_ranked), object)
     if isinstance(groups_ranked, str | bytes) or ranked.ndim != 1:
         raise InputError("The ranked groups must be a list with one group per image, best match first.")

@@ -307,7 +307,7 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     """
     chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
-        raise InputError(f"Random sets' values of shape {drawn.shape} do not go with {len(chosen)} values.")
+        raise InputError(f"Random sets' values of shape {drawn.shape} do not fit {len(chosen)} values.")
     stacked = np.vstack([chosen, drawn])
     n, middle = len(stacked), np.median(stacked, axis=0)
     varies = stacked.std(axis=0) > _ROUNDING * np.abs(stacked).max(axis=0)

@@ -132,7 +132,7 @@ def _vectors(model: Model, texts: Any) -> np.ndarray:
     if vectors.ndim != 2 or vectors.shape[1] != model.dim:
         raise InputError(f"Vectors must be [texts, {model.dim}] for {model.name}, not {list(texts.shape)}.")
     if not np.isfinite(vectors).all():
-        raise InputError("The vectors are not all finite numbers.")
+        raise InputError("The vectors must be finite numbers.")
     return vectors
 
 
@@ -146,7 +146,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     patches = model.encoder.n_tokens - model.encoder.prefix
     rows = round((patches * height / width) ** 0.5)
     if rows < 1 or patches % rows:
-        raise InputError(f"{model.name} has no maps: its {patches} tokens are no grid of an image's patches.")
+        raise InputError(f"{model.name} has no maps: its {patches} tokens aren't a grid of patches.")
     return values[..., model.encoder.prefix :].reshape(*values.shape[:-1], rows, patches // rows)
 
 
@@ -155,5 +155,5 @@ def _mapped(model: Model, heads: Heads | None) -> HeadSet:
     mapped = model.heads if heads is None else HeadSet(Intervention.from_heads(heads))
     model.encoder.require_heads(mapped)
     if not mapped:
-        raise InputError("No head is named; write them as in L8.H11 L9.H2.")
+        raise InputError("Expected at least one head, such as L8.H11; got none.")
     return mapped

@@ -145,7 +145,7 @@ class Side:
         if not replaced:
             return Intervention(heads)
         if not len(inputs):
-            raise InputError("A mean is taken over one or more images or texts, not none.")
+            raise InputError("A mean needs at least one image or text.")
         shares = np.full(len(inputs), 1 / len(inputs)) if weights is None else weights
         sums: dict[Head, Tensor] = defaultdict(lambda: torch.zeros((), device=encoder.device))
 

@@ -126,7 +126,7 @@ def check_version(version: object, name: str) -> None:
 def _model_name(name: str) -> str:
     path = name.startswith(("/", "~", ".", "local-dir:")) or "\\" in name or ".." in name.split("/")
     if not name.isprintable() or not name.strip() or path:
-        raise ValueError("this is no name of a model")
+        raise ValueError("this is not the name of a model")
     return name
 
 
@@ -185,7 +185,7 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
         InputError: Other content, or another version.
     """
     if len(text) > MAX_MANIFEST:
-        raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")
+        raise InputError(f"{name} is too large for a manifest: {len(text):,} bytes.")
     try:
         manifest = from_json(text)
     except ValueError:  # also for deep nesting
@@ -198,7 +198,7 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = ".".join(map(str, first["loc"]))
-        raise InputError(f"{name} is no manifest of results: {location[:80]!r}: {first['msg']}.") from None
+        raise InputError(f"{name} is not a manifest of results: {location[:80]!r}: {first['msg']}.") from None
     return manifest
 
 

@@ -102,7 +102,7 @@ def beside(folder: Path, model: str, weights_hash: str) -> tuple[Search, ...]:
 def _read(path: Path) -> Sequence[Search]:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} is larger than any file of searches: {path.stat().st_size:,} bytes.")
+            raise InputError(f"{path} is too large for a file of searches: {path.stat().st_size:,} bytes.")
         return _FILE.validate_json(path.read_bytes(), strict=True).searches
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None

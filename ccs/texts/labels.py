@@ -118,7 +118,7 @@ def normalize(name: str) -> str:
         return concept
     spelling = spelling_key(name)
     if not spelling:
-        raise InputError(f"{name!r} is not a name of a concept.")
+        raise InputError(f"{name!r} is not the name of a concept.")
     return spelling[0].upper() + spelling[1:]
 
 

@@ -143,8 +143,8 @@ def test_what_does_not_fit_is_told(tiny_model, gallery):
         ({"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
         ({"occupations": []}, "At least one occupation"),
         ({"top": 0}, "K is 0"),
-        ({"template": "a photo"}, "A template holds {} once"),
-        ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
+        ({"template": "a photo"}, "Expected one {}, for the occupation"),
+        ({"gallery": "world/faces", "max_images": 20}, "Synthetic people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
         ({"as_published": True}, "FairFace by race has it"),
     ):

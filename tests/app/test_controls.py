@@ -132,7 +132,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
         ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
         ("classify", {"template": "no place"}, "must hold {} once"),
-        ("tables/show", {"key": "0" * 16}, "no longer kept"),
+        ("tables/show", {"key": "0" * 16}, "have been deleted"),
     ],
 )
 def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):

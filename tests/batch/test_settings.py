@@ -129,7 +129,7 @@ COMPUTE = "compute --model {tiny} --texts {texts} --out {out}"
         (f"{COMPUTE} --k 400", "fewer than --k 400"),
         (f"{COMPUTE} --ablate L99.H1", "L99"),
         (f"{COMPUTE} --top 5", "--top requires --gallery."),
-        (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two sets have the name"),
+        (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two datasets are named"),
         ("compute --workers 9999", '"9999" for --workers. Must be <= 64.'),
         ("compute --k 7,x", "'7,x' must be whole numbers or ranges of them, such as 5,7 or 8-11."),
         ("compute --k 0", "--k must be at least 1."),

@@ -100,7 +100,7 @@ def test_a_place_among_random_sets():
     alike, varied = stats.against_random([0.6, 0.6], [[0.6, 0.5], [0.6, 0.7]])
     assert np.isnan([alike.p_value, alike.adjusted]).all()
     assert varied.p_value == 1.0
-    with pytest.raises(InputError, match="do not go with 1 values"):
+    with pytest.raises(InputError, match="do not fit 1 values"):
         stats.against_random([0.4], [0.5, 0.6])
 
 

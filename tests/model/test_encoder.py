@@ -125,8 +125,8 @@ def test_the_notation_of_interventions():
     assert Intervention.parse("L8.H11 L9.H2=0.3") != off
     intervention = Intervention.parse(written)
     assert str(intervention - HeadSet.parse("L10.H0 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5"
-    wrongs = {"L9.H2=x": "'x' is no factor such as 0.3", "L9.H2=nan": "is no factor"}
-    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=": "is no factor"}
+    wrongs = {"L9.H2=x": "'x' is neither a factor such as 0.3", "L9.H2=nan": "nor .mean"}
+    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=": "nor .mean"}
     for wrong, why in wrongs.items():
         with pytest.raises(InputError, match=why):
             Intervention.parse(wrong)

@@ -181,7 +181,7 @@ def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
 
 def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     x = pixels(tiny_model, 1)
-    for heads, message in {"L9.H0": "outside this model", "": "No head is named"}.items():
+    for heads, message in {"L9.H0": "outside this model", "": "Expected at least one head"}.items():
         with pytest.raises(InputError, match=message):
             ccs.attention(tiny_model, x, heads)
     assert ccs.heatmap(tiny_model, x, []).shape == (1, 0, 4, 4)

@@ -38,7 +38,7 @@ def test_evaluation_sets():
     assert {s.style for s in images.images.scenes} == {""}
     label = images.labels[7]
     assert images.images.scenes[7].animal == images.classes[label] == [*world.ANIMALS][label]
-    with pytest.raises(InputError, match="no synthetic set 'world/cars'"):
+    with pytest.raises(InputError, match="no synthetic dataset 'world/cars'"):
         scenes("cars")
 
 

@@ -47,7 +47,7 @@ def test_names_of_concepts_have_one_spelling():
     assert {name: TREE.find_concept(name) for name in names} == names
     assert labels.normalize("varied") == labels.normalize("Variety") == "Diversity"
     assert labels.normalize("dog  breeds.") == labels.normalize("Dog breed") == "Dog breed"
-    with pytest.raises(InputError, match="not a name of a concept"):
+    with pytest.raises(InputError, match="not the name of a concept"):
         labels.normalize(" ?! ")
 
 

@@ -142,7 +142,7 @@ class Analyses:
         if re.fullmatch(r"[0-9a-f]{16}", key):
             for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}"):
                 return path.parent
-        raise InputError("These tables are no longer kept; analyze the model again.")
+        raise InputError("These tables have been deleted; analyze the model again.")
 
 
 def _read(folder: Path) -> ModelRecords:

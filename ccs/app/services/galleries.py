@@ -94,7 +94,7 @@ class Galleries:
         """Return a gallery. Raises InputError as `find` does, and for a set without people."""
         gallery = self.find(name)
         if not isinstance(gallery, BiasSet):
-            raise InputError(f"{name} is no gallery of people.")
+            raise InputError(f"{name} is not a gallery of people.")
         return gallery
 
     def images(self, name: str, tell: Tell = keep_quiet) -> Images:

@@ -77,7 +77,7 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
             tell(f"Left out of {data.name}: {skipped}")
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"Two sets have the name {twice[0]!r}, under which results are stored: rename one.")
+        raise InputError(f"Two datasets are named {twice[0]!r}, under which results are stored: rename one.")
     if checked and COMPLETE:
         with atomic_write(checked) as temporary:
             temporary.write_bytes(b"".join(sorted(COMPLETE)))

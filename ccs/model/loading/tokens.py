@@ -95,7 +95,7 @@ def _rules(folder: str) -> Any:
     config = Path(folder) / _ABOUT[0]
     kind = json.loads(config.read_bytes()).get("tokenizer_class") if config.exists() else None
     if kind is not None and kind.removesuffix("Fast").removesuffix("Tokenizer") not in CLASSES:
-        raise ValueError(f"{kind[:40]!r} is none of the classes of tokenizers that are read")
+        raise ValueError(f"{kind[:40]!r} is not a supported class of tokenizers")
     rules = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     if rules.pad_token is None:
         raise ValueError("it has no pad_token")

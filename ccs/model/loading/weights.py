@@ -17,7 +17,7 @@ def shards(index: bytes) -> list[str]:
     """Return the names of the weight files in an index; ValueError if it names anything else."""
     files = sorted(set(json.loads(index)["weight_map"].values()))
     if not files or not all(re.fullmatch(r"[\w.-]{1,90}\.safetensors", name, re.ASCII) for name in files):
-        raise ValueError(f"{INDEX_FILE} names no weights, or other files than safetensors in its folder")
+        raise ValueError(f"{INDEX_FILE} must name safetensors files in its folder")
     return files
 
 
