@@ -133,8 +133,7 @@ class Caller:
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
         known = math.nan if self.cost is None else 0.0
         dollars = known + sum(self._cost(prices.expected_usage(request)) for request in distinct)
-        at_most = known + sum(map(self._max_cost, distinct))
-        return prices.CostEstimate(self.name, len(distinct), dollars, at_most)
+        return prices.CostEstimate(self.name, len(distinct), dollars)
 
     def spent(self, requests: Sequence[Request]) -> dict[str, Any]:
         """Sum up what these requests have cost, in this run and in earlier ones with the same cache.
@@ -142,14 +141,13 @@ class Caller:
         Returns:
             The judge's name, `calls` (requests sent, whether answered or not), `input_tokens` and
             `output_tokens` (of those calls whose reply states them), `calls_without_usage` (the others, such
-            as after a timeout, which count as the most they can cost), `dollars` and `estimated_dollars`
-            (None if the price is unknown).
+            as after a timeout, which count as the most they can cost), and `dollars` (None if the price is
+            unknown).
         """
         with Cache.open(self.settings.cache) as cache:
             totals = cache.totals({self.provider.cache_key(request) for request in requests})
-        dollars = {"dollars": totals["dollars"], "estimated_dollars": self.estimate_cost(requests).dollars}
-        known = {name: None if self.cost is None else round(value, 6) for name, value in dollars.items()}
-        return {"judge": self.name} | totals | known
+        dollars = None if self.cost is None else round(totals["dollars"], 6)
+        return {"judge": self.name} | totals | {"dollars": dollars}
 
     async def ask(self, key: str, request: Request, cache: Cache, slots: asyncio.Semaphore) -> str:
         """Send a request until it is answered, and store the answer.
@@ -216,11 +214,6 @@ class Caller:
     def _cost(self, usage: Usage) -> float:
         """Return the dollars for these tokens; 0 if the price is unknown."""
         return 0.0 if self.cost is None else self.cost(usage)
-
-    def _max_cost(self, request: Request) -> float:
-        """Return the dollars if every attempt is paid for and has the longest reply."""
-        usage = prices.largest_usage(request, self.settings.max_tokens)
-        return (self.settings.retries + 1) * self._cost(usage)
 
 
 def _server_wait(attempt: Any) -> float:

@@ -207,13 +207,11 @@ class CostEstimate:
         judge: The judge's name.
         requests: The number of requests.
         dollars: The expected cost, without reasoning; NaN if the price is unknown.
-        at_most: The cost if every attempt is paid for and has the longest reply; NaN likewise.
     """
 
     judge: str
     requests: int
     dollars: float
-    at_most: float
 
     @classmethod
     def total(cls, name: str, parts: Sequence[CostEstimate]) -> CostEstimate:
@@ -223,9 +221,8 @@ class CostEstimate:
             name: The name of the sum.
             parts: The estimates.
         """
-        fields = ("requests", "dollars", "at_most")
-        return cls(name, *(sum(getattr(part, field) for part in parts) for field in fields))
+        return cls(name, sum(part.requests for part in parts), sum(part.dollars for part in parts))
 
     def repeated(self, n: int) -> CostEstimate:
         """Return the cost of n times as many requests."""
-        return CostEstimate(self.judge, n * self.requests, n * self.dollars, n * self.at_most)
+        return CostEstimate(self.judge, n * self.requests, n * self.dollars)
