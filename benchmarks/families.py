@@ -29,7 +29,7 @@ from open_clip.model import _build_vision_tower
 from benchmarks import no_spatial
 from benchmarks.common import RESULTS, ROOT, keep, smallest
 from ccs import Head, HeadSet
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 
 DOCUMENT = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- made by python -m benchmarks.families -->\n", "<!-- end -->\n"
@@ -132,7 +132,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     """
     family = FAMILIES[name]
     visual = built(family.measured)
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(family.images, 3, *encoder.image_size)
 
     def errors() -> tuple[float, float]:
@@ -197,7 +197,7 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
         Times relative to a plain pass, and the errors with weights as made and sharpened.
     """
     visual = built(architecture)
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(8, 3, *encoder.image_size)
 
     def ours() -> tuple[Any, Any]:

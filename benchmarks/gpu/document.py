@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.common import ROOT
 from benchmarks.gpu import lines, sample
 from benchmarks.gpu.lines import Bench, Line
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 
 DOCUMENT = ROOT / "benchmarks" / "results" / "gpu.md"
 BEGIN, END = "<!-- made by python -m benchmarks.gpu.document -->\n", "<!-- end -->\n"
@@ -87,7 +87,7 @@ def expected() -> str:
 
 def _row(name: str) -> list[str]:
     clip = sample.untrained(name, "meta")
-    encoder = ImageEncoder(clip.visual)
+    encoder = Encoder(clip.visual)
     x, offs = torch.empty(IMAGES, 3, *encoder.image_size, device="meta"), sample.plans(encoder.heads, MANY)
     plain = cost(lambda: clip.encode_image(x))
     read = cost(lambda: encoder.contributions(encoder.embed_and_read(x)[1]))

@@ -62,31 +62,32 @@ class Encoder(Decomposition):
     """An encoder of one model.
 
     Args:
-        module: open_clip's module. Its weights are read and never written.
-        parts: Its parts.
+        module: open_clip's module of an image encoder. Its weights are read and never written.
         autocast: The type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always
             float32.
         chosen: The layers whose heads are scored, "all" or their numbers; by default the last four blocks and
             the pool.
+        parts: The parts of another module.
 
     Raises:
-        InputError: If a layer does not exist.
+        InputError: If a layer does not exist, or the module can't be decomposed by head, with the reason.
     """
 
     def __init__(
         self,
         module: Any,
-        parts: Parts,
         autocast: torch.dtype | None = None,
         chosen: ChosenLayers | None = None,
+        parts: Parts | None = None,
     ) -> None:
+        parts = decompose_image_encoder(module) if parts is None else parts
         super().__init__(parts)
         self._module = module
         self._autocast = autocast
         self._stem, self._ablated = parts.stem, NO_HEADS
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
-        self.width = parts.width
+        self.width, self.image_size = parts.width, parts.image_size
         self.n_tokens, self.prefix = parts.tokens, parts.prefix
         if chosen is None or (isinstance(chosen, str) and chosen == "all"):
             chosen = range(0 if chosen else max(0, self._n_blocks - 4), self.n_layers)
@@ -94,13 +95,13 @@ class Encoder(Decomposition):
         if not layers or not set(layers) <= set(range(self.n_layers)):
             names = ", ".join(map(str, layers)) or "none"
             raise InputError(f"The layers are {names}, but must be some of 0 to {self.n_layers - 1}, or all.")
-        self._chosen = frozenset(layers)
-        self.first_prunable_layer = min(self._chosen)
+        self.chosen_layers = frozenset(layers)
+        self.first_prunable_layer = min(self.chosen_layers)
 
     @property
     def heads(self) -> HeadSet:
         """The heads of the chosen layers, by default those of the last four blocks and the pool."""
-        return HeadSet(head for head in self.all_heads if head.layer in self._chosen)
+        return HeadSet(head for head in self.all_heads if head.layer in self.chosen_layers)
 
     @property
     def attention_bytes(self) -> int:
@@ -380,30 +381,6 @@ class Encoder(Decomposition):
         return embedded[:-1], readout
 
 
-class ImageEncoder(Encoder):
-    """The image encoder of one model.
-
-    Args:
-        visual: open_clip's module.
-        autocast: As in `Encoder`.
-        chosen: As in `Encoder`.
-
-    Raises:
-        InputError: If it can't be decomposed by head, with the reason.
-    """
-
-    def __init__(
-        self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
-    ) -> None:
-        parts = decompose_image_encoder(visual)
-        super().__init__(visual, parts, autocast, chosen)
-        self.image_size = parts.image_size
-
-    def of_module(self, visual: Any) -> ImageEncoder:
-        """Return the encoder of another module, with this one's precision and layers."""
-        return ImageEncoder(visual, self._autocast, self._chosen)
-
-
 class TextEncoder(Encoder):
     """The text encoder of one model. Texts of a batch are read at the same token, which its stem puts first.
 
@@ -418,4 +395,4 @@ class TextEncoder(Encoder):
 
     def __init__(self, clip: Any) -> None:
         parts, self.read_at = decompose_text_encoder(clip)
-        super().__init__(clip, parts)
+        super().__init__(clip, parts=parts)

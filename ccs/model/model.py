@@ -17,7 +17,7 @@ from torch import Tensor
 from ccs.data.decoding import UNREADABLE, to_rgb
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
-from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
+from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, Encoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
 from ccs.model.inputs import OPENAI, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
@@ -94,8 +94,6 @@ class Model(Side):
         ((2, 160), (2, 2, 160))
     """
 
-    encoder: ImageEncoder
-
     def __init__(
         self,
         source: Source,
@@ -116,7 +114,7 @@ class Model(Side):
 
     def _set_encoder(self, layers: ChosenLayers | None) -> None:
         """Decompose the image encoder, and preprocess images to its size."""
-        self.encoder = ImageEncoder(self.clip.visual, self._autocast, layers)
+        self.encoder = Encoder(self.clip.visual, self._autocast, layers)
         self.preprocess_config["size"] = self.encoder.image_size  # open_clip's is wrong for ViTamin-XL-384
         self.n_layers, self.n_heads = self.encoder.n_layers, self.encoder.n_heads
         self.dim, self.head_dim = self.encoder.dim, self.encoder.head_dim
@@ -191,7 +189,7 @@ class Model(Side):
         changed.__dict__.pop("texts", None)
         changed.clip = copy.deepcopy(self.clip)
         changed.clip.load_state_dict(weights, strict=False)
-        changed.encoder = self.encoder.of_module(changed.clip.visual)
+        changed._set_encoder(self.encoder.chosen_layers)
         return changed
 
     @property

@@ -97,7 +97,7 @@ def register_encoder(
 @torch.no_grad()
 def _check(example: Any, decompose: Callable[[Any], Parts]) -> EncoderCheck:
     parts = decompose(example)
-    encoder, random = Encoder(example, parts), torch.Generator().manual_seed(0)
+    encoder, random = Encoder(example, parts=parts), torch.Generator().manual_seed(0)
     pixels = torch.randn(2, 3, *parts.image_size, generator=random)
     unit = F.normalize(example(pixels), dim=-1)
     direct, remainder = encoder.contributions(encoder.embed_and_read(pixels)[1])

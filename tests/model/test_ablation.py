@@ -237,7 +237,7 @@ def test_every_wrapper(encoder, case):
 @pytest.mark.parametrize("name", ["RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "PE-Core-B-16"])
 def test_encoders_with_pools_norms_and_rotary_positions(name):
     visual = shrunk.encoder(name)
-    encoder = ccs.model.encoder.ImageEncoder(visual)
+    encoder = ccs.model.encoder.Encoder(visual)
     pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     heads = HeadSet(Head(layer, 1) for layer in range(encoder.n_layers))
     with torch.no_grad(), ccs.ablate(visual, heads):

@@ -8,7 +8,7 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.loading.sources import usable_device
 from ccs.results import read_results
@@ -63,8 +63,8 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
-    here = ImageEncoder(shrunk.encoder(name))
-    there = ImageEncoder(shrunk.encoder(name).to(usable_device(cuda)))
+    here = Encoder(shrunk.encoder(name))
+    there = Encoder(shrunk.encoder(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 

@@ -11,7 +11,7 @@ import torch
 import ccs
 from benchmarks.families import plain, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 from tests.support.encoders import TOLERANCE, count_layers, pixels, some_plans
 from tests.support.tiny_model import write_tiny_model
 
@@ -77,7 +77,7 @@ def test_the_trunk_is_where_every_plan_can_start(model):
 def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
     """Of heads below it alone. Attention itself has its reference in test_maps.py."""
     x, off = pixels(model, 2), HeadSet.parse("L1.H2")
-    expected = ImageEncoder(zeroed(model.clip.visual, off)).attention(x, layer)
+    expected = Encoder(zeroed(model.clip.visual, off)).attention(x, layer)
     ablated = model.encoder.ablated(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
     np.testing.assert_allclose(ablated, expected, atol=TOLERANCE)
     assert (ablated - model.encoder.attention(x, layer)).abs().max() > 1e-4
@@ -162,11 +162,11 @@ def test_other_modules_and_custom_blocks_are_refused(tiny_model, tmp_path):
     visual = copy.deepcopy(tiny_model.clip.visual)
     visual.pool_type = "none"
     with pytest.raises(InputError, match="pooling is 'none'"):
-        ImageEncoder(visual)
+        Encoder(visual)
     visual.transformer.resblocks[1].attn.ln_q = torch.nn.LayerNorm(8)  # as open_clip 4 has it
     with pytest.raises(InputError, match="because its MultiheadAttention norms or scales its heads"):
-        ImageEncoder(visual)
+        Encoder(visual)
     with pytest.raises(InputError, match="Linear can't be decomposed by head because it isn't built of"):
-        ImageEncoder(torch.nn.Linear(2, 2))
+        Encoder(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="custom ones"):
         ccs.load(str(write_tiny_model(tmp_path, qk_norm=True)))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import ccs
 from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
-from ccs.model.encoder import ImageEncoder, TextEncoder
+from ccs.model.encoder import Encoder, TextEncoder
 from tests.support import shrunk
 from tests.support.encoders import TOLERANCE
 
@@ -40,7 +40,7 @@ def different(names, config):
 def test_every_accepted_architecture_is_exact(name):
     visual = shrunk.encoder(name)
     sharpen(visual)  # where attention is nearly even, mistakes in it hide
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(encoder.all_heads)[::3])
     last = HeadSet([Head(encoder.n_layers - 1, 0)])
@@ -76,7 +76,7 @@ def test_all_other_architectures_are_refused_with_the_reason():
         with torch.device("meta"):
             visual = shrunk.encoder(min(names), shaken=False)
         with pytest.raises(InputError, match="built of known layers of attention heads") as caught:
-            ImageEncoder(visual)
+            Encoder(visual)
         met[str(caught.value).split()[3]] = len(names)
     assert (len(ARCHITECTURES), met) == (126, REFUSED)
 
@@ -142,12 +142,12 @@ class Attention4(torch.nn.Module):
 
 def test_the_attention_of_open_clip_4_is_read_and_ablated_alike():
     coca = shrunk.encoder("coca_ViT-B-32")
-    encoder = ImageEncoder(coca)
+    encoder = Encoder(coca)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
     heads = HeadSet([Head(1, 0), Head(encoder.n_layers - 1, 1)])
     expected = encoder.embed(x, [heads])[0]
     for holder in (*coca.transformer.resblocks, coca.attn_pool):
         holder.attn = Attention4(holder.attn)
-    np.testing.assert_allclose(ImageEncoder(coca).embed(x, [heads])[0], expected, atol=1e-6)
+    np.testing.assert_allclose(Encoder(coca).embed(x, [heads])[0], expected, atol=1e-6)
     with torch.no_grad(), ccs.ablate(coca, heads):
         np.testing.assert_allclose(plain(coca, x), expected, atol=1e-6)

@@ -10,7 +10,7 @@ import torch
 import ccs
 from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention, Moments
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 from ccs.model.encoders.parts import Block
 from tests.support import shrunk
 from tests.support.encoders import TOLERANCE, count_layers, pixels, plain_parts
@@ -109,7 +109,7 @@ def test_maps_are_those_of_the_reference(model):
 def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
     x, off = pixels(model, 3), Intervention.parse("L2.H1=0.3 L4.H3 L4.H0")
     other = copy.copy(model)
-    other.encoder = ImageEncoder(copy.deepcopy(model.clip.visual))
+    other.encoder = Encoder(copy.deepcopy(model.clip.visual))
     with torch.no_grad():
         for head in off:
             weight, d = other.encoder.layers[head.layer].projection.weight, model.head_dim
@@ -132,7 +132,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
     """Where all tokens are read: a contribution changes by just that when these are taken out."""
     visual = shrunk.encoder(name)
     sharpen(visual)
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     along = torch.nn.functional.normalize(torch.randn(3, encoder.dim), dim=-1)
     _, readout = encoder.embed_and_read(x, entering=True)
@@ -170,7 +170,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
 def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
     visual = shrunk.encoder(name)
     sharpen(visual)
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     along, head = torch.eye(encoder.dim), HeadSet.parse("L2.H1")
     encoder = encoder.ablated(Intervention.parse(off))
@@ -196,10 +196,10 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
 def test_contributions_under_ablation_are_those_of_scaled_weights(name, factor):
     """Also if a head of the pool is ablated, through which the blocks' heads reach the embedding."""
     visual = shrunk.encoder(name)
-    encoder = ImageEncoder(visual)
+    encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     heads = HeadSet([encoder.all_heads[0], Head(encoder.n_layers - 1, 1)])
-    scaled = ImageEncoder(zeroed(visual, heads, factor))
+    scaled = Encoder(zeroed(visual, heads, factor))
     expected = scaled.contributions(scaled.embed_and_read(x)[1])
     changes = Intervention(dict.fromkeys(heads, factor))
     ablated = encoder.ablated(changes)

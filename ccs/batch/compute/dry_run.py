@@ -22,7 +22,7 @@ from ccs.batch.pages import printed
 from ccs.data import ALIASES, SOURCES, DatasetRecord
 from ccs.errors import InputError
 from ccs.judges.prices import CostEstimate, Spending
-from ccs.model.encoder import ImageEncoder
+from ccs.model.encoder import Encoder
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
 from ccs.texts.pools import ADDRESS, REFERENCE, find_reference
@@ -44,7 +44,7 @@ class _Model(NamedTuple):
 
     settings: Settings
     source: sources.Source
-    encoder: ImageEncoder
+    encoder: Encoder
     weights: float
 
     def images(self, record: DatasetRecord) -> int:

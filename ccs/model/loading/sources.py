@@ -22,7 +22,7 @@ from ccs.sandbox import reason
 if TYPE_CHECKING:
     import torch
 
-    from ccs.model.encoder import ChosenLayers, ImageEncoder
+    from ccs.model.encoder import ChosenLayers, Encoder
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -220,7 +220,7 @@ def _described(name: str, place: Place) -> Source:
     )
 
 
-def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
+def known_encoder(source: Source, layers: ChosenLayers | None = None) -> Encoder:
     """Build the image encoder without memory or downloads.
 
     Args:
@@ -230,7 +230,7 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
     Raises:
         InputError: If the heads of the encoder are unknown.
     """
-    from ccs.model.encoder import ImageEncoder
+    from ccs.model.encoder import Encoder
 
     try:
         with source.without_memory():
@@ -241,7 +241,7 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
 
                 vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
-        return ImageEncoder(visual, chosen=layers)
+        return Encoder(visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} can't be used. {error}") from None
     except Exception as error:  # an untrusted configuration: open_clip and timm raise anything
