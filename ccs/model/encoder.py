@@ -26,12 +26,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, changes
+from ccs.heads import ENCODERS, IMAGE, TEXT, HeadSet
 from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
-from ccs.model.interception import changed_values, require_heads, site_of
+from ccs.model.interception import require_heads
 
 NO_HEADS = HeadSet()
 BATCH_TOKENS = 8_192
@@ -84,7 +84,7 @@ class Encoder(Decomposition):
         super().__init__(parts)
         self._module = module
         self._autocast = autocast
-        self._stem, self._ablated = parts.stem, NO_HEADS
+        self._stem = parts.stem
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
         self.width, self.image_size = parts.width, parts.image_size
@@ -238,11 +238,11 @@ class Encoder(Decomposition):
                 branches[heads.of_layer(layer)].append((index, heads))
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self.layers[layer].finish(x, self._without(values, off, layer))
+                    after = self.layers[layer].finish(x, self.layers[layer].changed(values, off))
                     self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, ablation_sets = next(iter(branches.items()))
-            x = self.layers[layer].finish(x, self._without(values, off, layer))
+            x = self.layers[layer].finish(x, self.layers[layer].changed(values, off))
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
@@ -285,29 +285,6 @@ class Encoder(Decomposition):
                 coordinates = part.account(values)
                 record.values[layer] = coordinates if pool else self._readout.pool_tokens(coordinates).clone()
         return values
-
-    def ablate_outputs(self, values: Tensor, layer: int) -> Tensor:
-        """Apply `ablated` and the open blocks of `ccs.ablate` to the outputs of heads.
-
-        Args:
-            values: The outputs of a layer's heads, [n, T, H d].
-            layer: The layer.
-        """
-        values = self._without(values, self._ablated.of_layer(layer), layer)
-        site = site_of(self.layers[layer].module)
-        return values if site is None else site.change_outputs(values)
-
-    def factor(self, head: Head) -> float:
-        """Return the factor on a head's output by `ablated` and open `ccs.ablate` blocks; 0 for a mean."""
-        site = site_of(self.layers[head.layer].module)
-        ablations = () if site is None else site.ablations
-        product = 1.0
-        for heads in (self._ablated, *(ablation.heads for ablation in ablations)):
-            product *= dict(changes(heads)).get(head, HeadChange(1.0)).factor
-        return product
-
-    def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
-        return changed_values(values, off, self.layers[layer].n_heads)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)

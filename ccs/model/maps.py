@@ -106,8 +106,7 @@ def heatmap(
     if len(contrasts):
         vectors = vectors - model.embed_texts(contrasts).mean(0)
     mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.from_heads(ablate))
-    factors = {head: encoder.factor(head) for head in mapped}
-    sending = HeadSet(head for head in mapped if factors[head])
+    sending = HeadSet(head for head in mapped if encoder.passed_on(head).any())
     along = torch.from_numpy(np.ascontiguousarray(vectors, np.float32)).to(encoder.device)
     row = {head: number for number, head in enumerate(mapped)}
     shape = (len(images), len(vectors), len(mapped) if apart else 1, encoder.n_tokens)
@@ -118,7 +117,7 @@ def heatmap(
             layer_heads = sending.of_layer(layer)
             # One head at a time, so memory does not grow with the heads.
             for head, sent in zip(layer_heads, encoder.by_token(readout, layer_heads, along), strict=True):
-                maps[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factors[head]
+                maps[rows, :, row[head] if apart else 0] += sent.cpu().numpy()
     return _on_patches(model, maps if apart else maps[:, :, 0])
 
 

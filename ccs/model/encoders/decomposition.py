@@ -14,9 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ccs.heads import IMAGE, Head, HeadSet
+from ccs.heads import IMAGE, Head, HeadSet, changes
 from ccs.model.encoders.parts import Layer, by_head
 from ccs.model.encoders.readouts import LinearPath, Parts, Route
+from ccs.model.interception import site_of
 
 _TF32 = threading.RLock()
 
@@ -81,6 +82,7 @@ class Decomposition:
     def __init__(self, parts: Parts) -> None:
         self._readout, self._n_blocks = parts.readout, len(parts.blocks)
         self.layers: Sequence[Layer] = parts.layers
+        self._ablated = HeadSet()
         self.n_layers = len(self.layers)
         self.dim = parts.dim
 
@@ -193,7 +195,7 @@ class Decomposition:
 
         Summed over tokens this is `contributions(...) @ along.T`. Attention and norms are held fixed. Parts
         that no token sent (the output projection's bias, a head's share of the last norm's mean and bias, an
-        inner norm's offset) are spread evenly over the T tokens.
+        inner norm's offset, what an edit adds) are spread evenly over the T tokens.
 
         Args:
             readout: The activations of n images, with the tokens `entering` the layer.
@@ -216,12 +218,17 @@ class Decomposition:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
             fixed[..., :size] = self._readout.pool_tokens(offset)
+        numbers, d = heads.in_layer(layer), part.head_dim
+        passed = {number: self.passed_on(Head(layer, number, self.letter)).to(x) for number in numbers}
+        for number, rows in passed.items():
+            columns = slice(number * d, number * d + d)
+            fixed[..., columns] = fixed[..., columns] @ rows[:-1] + fixed[..., size : size + 1] * rows[-1]
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), heads)
         constants = (nothing_sent @ along.T / x.shape[1]).unbind(1)
-        numbers, d = heads.in_layer(layer), part.head_dim
         directions = self.directions(layer, numbers)[:, :, :d]
         sources = zip(numbers, directions, part.sources(x, weights, numbers), constants, strict=True)
         for head, vectors, (reach, values), constant in sources:
+            vectors = passed[head][:-1] @ vectors
             if gain is not None:
                 vectors = vectors * gain[head * d : (head + 1) * d, None]
             parts = values @ (vectors @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
@@ -230,13 +237,28 @@ class Decomposition:
             yield sent / readout.norm[:, None, None] + constant[..., None]
 
     def ablate_outputs(self, values: Tensor, layer: int) -> Tensor:
-        """Return the outputs [n, T, H d] of a layer's heads after ablation; here unchanged.
+        """Apply `ablated` and the open blocks of `ccs.ablate` to the outputs of heads.
 
         Args:
-            values: The heads' outputs [n, T, H d].
-            layer: The layer's number.
+            values: The outputs of a layer's heads, [n, T, H d].
+            layer: The layer.
         """
-        return values
+        values = self.layers[layer].changed(values, self._ablated.of_layer(layer))
+        site = site_of(self.layers[layer].module)
+        return values if site is None else site.change_outputs(values)
+
+    def passed_on(self, head: Head) -> Tensor:
+        """Return rows [d + 1, d]: ablation makes `o @ rows[:d] + rows[d]` of an output; 0 for a mean."""
+        rows = torch.eye(self.layers[head.layer].head_dim + 1)[:, :-1]
+        site = site_of(self.layers[head.layer].module)
+        for heads in (self._ablated, *(ablation.heads for ablation in getattr(site, "ablations", ()))):
+            if (change := dict(changes(heads)).get(head)) and change.attribute:
+                edit = torch.as_tensor(heads.mean_output(head)).cpu()
+                rows = rows @ edit[:-1]
+                rows[-1] += edit[-1]
+            elif change:
+                rows = rows * change.factor
+        return rows
 
     def _path(self, layer: int) -> LinearPath:
         pool_path = self._readout.pool_path

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ccs.heads import HeadSet
+from ccs.model.interception import changed_values
+
 Module = Any
 Map = Callable[[Tensor], Tensor]
 Affine = tuple[Tensor, Tensor | None]
@@ -266,6 +269,15 @@ class Layer:
             deviation = spread(self.project(changed(values)), self.after)[1]
             std, values = std * deviation, values / deviation
         return gain, std, values - gain * z / std
+
+    def changed(self, values: Tensor, heads: HeadSet) -> Tensor:
+        """Scale or replace the outputs [n, T, H d] of some of its heads.
+
+        Args:
+            values: The outputs of all heads.
+            heads: The heads to change.
+        """
+        return changed_values(values, heads, self.n_heads)
 
     def project(self, values: Tensor) -> Tensor:
         """Apply the output projection to the heads' outputs [n, T, H d]: [n, T, W]."""

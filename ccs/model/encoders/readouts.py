@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ccs.errors import InputError
 from ccs.model.encoders import parts
 
 
@@ -228,10 +229,12 @@ class AttentionPool:
         # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
         bias_values = F.linear(self.before.bias, *self.pool.heads.separate_projections()[2])[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
-        factors = parts.by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
+        factors = parts.by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0]
+        if not torch.allclose(factors, factors[:, :1].expand_as(factors)):
+            raise InputError("Contributions through edited heads of a pool are unknown: export the edit.")
         bias_output = self.pool.finish(x, changed(bias_values))[:, 0]
         constant = self._constant(pooled) + scale * self._after(bias_output)
-        return Route(weights * factors, constant[:, :0], constant)
+        return Route(weights * factors[:, :1], constant[:, :0], constant)
 
     def _scale(self, state: Tensor) -> Tensor:
         """Return the inverse deviation of the norm after the pool: [n, 1]."""
