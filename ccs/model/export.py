@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word, require_weights
+from ccs.heads import IMAGE, TEXT, HeadSet, changes, effect_word, require_weights
 from ccs.model.editing import edit_projection
 from ccs.model.encoders import convolutional, decompose_registered
 from ccs.model.loading.building import PICKLES
@@ -201,14 +201,14 @@ def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
     for head, head_change in changes(change.ablated):
         layer = (model if head.encoder == IMAGE else model.texts).encoder.layers[head.layer]
         columns = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
+        name = names[id(layer.projection)]
         for parameter, values in layer.projection.named_parameters():
-            changed.setdefault(f"{names[id(layer.projection)]}.{parameter}", values.detach().clone())
-        weight = changed[f"{names[id(layer.projection)]}.weight"]
-        if not head_change.attribute:
+            changed.setdefault(f"{name}.{parameter}", values.detach().clone())
+        weight, bias = changed[f"{name}.weight"], changed.get(f"{name}.bias")
+        if head_change.attribute:
+            edit_projection(weight, bias, columns, change.ablated.mean_output(head))
+        else:
             weight[:, columns] *= head_change.factor
-            continue
-        bias = changed.get(f"{names[id(layer.projection)]}.bias")
-        edit_projection(weight, bias, columns, Intervention(change.ablated).mean_output(head))
     weights = {**model.clip.state_dict(), **changed}
     for kind, projections in _LAST_PROJECTIONS.items():
         if (matrix := getattr(change, kind)) is not None:
@@ -226,8 +226,7 @@ def _multiplied(weights: dict[str, Tensor], projections: Sequence[str], matrix: 
     """Return the model's last projection, with its results multiplied by a matrix [d, d]."""
     for name in projections:
         if name in weights:  # [W, d]
-            values = weights[name]
-            return {name: (values.cpu().double() @ matrix.T).to(values)}
+            return {name: (weights[name].cpu().double() @ matrix.T).to(weights[name])}
         linear = {f"{name}.weight", f"{name}.bias"} & set(weights)  # [d, W], perhaps [d]
         if linear:
             return {part: (matrix @ weights[part].cpu().double()).to(weights[part]) for part in linear}

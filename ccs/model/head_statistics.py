@@ -93,8 +93,8 @@ class Moments:
 
     def sums(self) -> dict[str, np.ndarray]:
         """Return `total` [r] and `products` [r, r] by head, and the number of images [1], for `plus_sums`."""
-        arrays = {f"total.{row}": total for row, total in enumerate(self.total)}
-        arrays |= {f"products.{row}": products for row, products in enumerate(self.products)}
+        by_name = {"total": self.total, "products": self.products}
+        arrays = {f"{name}.{row}": part for name in by_name for row, part in enumerate(by_name[name])}
         return {**arrays, "count": np.array([self.count])}
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:

@@ -142,10 +142,8 @@ class Model(Side):
     @property
     def checkpoint_folder(self) -> Path | None:
         """The folder with transformers' files that the model was loaded from; None for open_clip's models."""
-        place = self._source.place
-        return (
-            place.folder_of((CONFIG_FILE,), MAX_CONFIG_BYTES) if place and self._source.checkpoint else None
-        )
+        place = self._source.place if self._source.checkpoint else None
+        return place and place.folder_of((CONFIG_FILE,), MAX_CONFIG_BYTES)
 
     @property
     def weights_hash(self) -> str:
@@ -281,20 +279,17 @@ class Model(Side):
         texts = as_sequence(texts)
         try:
             side = self.texts
-        except InputError:
+        except InputError:  # its heads are unknown
             if ablate:
                 raise
-            return self._encode(texts, len(texts), batch_length(batch_size, 256))
-        return side.embed(texts, ablate, batch_size)
-
-    @torch.no_grad()
-    def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:
-        """Return embeddings [n, dim] by a text encoder whose heads are unknown."""
-        out = np.empty((n, self.dim), np.float32)
-        for start in range(0, n, size):
+        else:
+            return side.embed(texts, ablate, batch_size)
+        size, units = batch_length(batch_size, 256), [np.empty((0, self.dim), np.float32)]
+        for start in range(0, len(texts), size):
             tokens = self.tokenize(texts[start : start + size]).to(self.encoder.device)
-            out[start : start + size] = self.clip.encode_text(tokens, normalize=True).float().cpu().numpy()
-        return out
+            with torch.no_grad():
+                units.append(self.clip.encode_text(tokens, normalize=True).float().cpu().numpy())
+        return np.concatenate(units)
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
         """Compute the activations that enter the first scored layer, for sets that touch no earlier layer.

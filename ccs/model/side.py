@@ -166,7 +166,7 @@ class Side:
             share = torch.from_numpy(shares[rows])
             encoder.with_values(encoder.trunk(batch, replaced.layers[0]), add)
         means = {head: total.float() for head, total in sums.items()}
-        return Intervention(heads, {**(Intervention(heads).means or {}), MEAN: means})
+        return Intervention(heads, {**(heads.means or {}), MEAN: means})
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Split effects of all heads [n, heads, dim] by layer; layers may differ in number of heads."""

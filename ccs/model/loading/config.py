@@ -199,17 +199,10 @@ def timm_vit(vision: Mapping[str, Any], **options: Any) -> Any:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    return VisionTransformer(
-        img_size=vision["image_size"],
-        patch_size=vision["patch_size"],
-        embed_dim=vision["width"],
-        depth=vision["layers"],
-        num_heads=vision["width"] // vision["head_width"],
-        mlp_ratio=vision["mlp_ratio"],
-        num_classes=0,
-        global_pool="map",
-        **options,
-    )
+    names = {"image_size": "img_size", "width": "embed_dim", "layers": "depth"}
+    sizes = {names.get(key, key): vision[key] for key in (*names, "patch_size", "mlp_ratio")}
+    heads = vision["width"] // vision["head_width"]
+    return VisionTransformer(**sizes, num_heads=heads, num_classes=0, global_pool="map", **options)
 
 
 def siglip_model(config: Mapping[str, Any]) -> Any:
