@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import re
@@ -69,24 +68,13 @@ class Source:
 
     @cached_property
     def values(self) -> int:
-        """The number of its weights, without a download unless its text encoder is transformers' own."""
-        with self.without_memory():
-            return sum(values.numel() for values in untrained(self).state_dict().values())
-
-    def without_memory(self) -> torch.device:
-        """Return a device for shapes; the CPU for small models, since "meta" imports torch._dynamo."""
-        import torch
-
-        return torch.device("cpu" if self.is_plain else "meta")
+        """The number of its weights, without those of a text encoder of transformers' own."""
+        return sum(values.numel() for values in _without_memory(self).state_dict().values())
 
     @cached_property
     def memory(self) -> int:
         """An upper bound for the bytes of memory of the module, the file that fills it, and a pass."""
-        values = 0
-        if not self.config["text_cfg"].get("hf_model_name"):  # counting would ask the Hub
-            with contextlib.suppress(Exception):  # reported when it is built
-                values = self.values
-        return 8 * values + known_encoder(self).attention_bytes + OVERHEAD
+        return known_encoder(self).attention_bytes + 8 * self.values + OVERHEAD
 
 
 @cache
@@ -233,21 +221,25 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> Encoder
     from ccs.model.encoder import Encoder
 
     try:
-        with source.without_memory():
-            if source.is_plain or source.checkpoint:
-                visual = untrained(source).visual
-            else:  # without the text encoder, whose configuration may be on the Hub
-                from open_clip.model import _build_vision_tower
-
-                vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
-                visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
-        return Encoder(visual, chosen=layers)
+        return Encoder(_without_memory(source).visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} can't be used. {error}") from None
     except Exception as error:  # an untrusted configuration: open_clip and timm raise anything
-        raise InputError(
-            f"{source.name} can't be used: its image encoder can't be built ({reason(error)[:200]})."
-        ) from None
+        raise InputError(f"{source.name} can't be used: it can't be built ({reason(error)[:200]}).") from None
+
+
+def _without_memory(source: Source) -> Any:
+    """Build the module for its shapes, without a text encoder whose configuration is on the Hub."""
+    import torch
+
+    with torch.device("cpu" if source.is_plain else "meta"):  # "meta" imports torch._dynamo
+        if not source.config["text_cfg"].get("hf_model_name"):
+            return untrained(source)
+        from open_clip.model import _build_vision_tower
+
+        vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
+        visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
+        return torch.nn.ModuleDict({"visual": visual})
 
 
 def untrained(source: Source) -> Any:
