@@ -70,7 +70,7 @@ def test_the_whole_study(dry_run):
     study = ("--paper", "--dry-run")
     output = dry_run(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", output) for model in paper.models())
-    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", output)
+    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* log in .*license: ImageNet's terms", output)
     assert re.search(r"cifar10-jpeg .* from a local copy", output)
     # datasets of one repository are downloaded once
     page = Path("docs/reproduce-the-paper.md").read_text()
