@@ -49,6 +49,10 @@ class BaseSet:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        items = next(name for name in ("images", "clips") if hasattr(self, name))
+        return f"<{type(self).__name__} {self.name}: {len(getattr(self, items)):,} {items}>"
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ImageSet(BaseSet):
@@ -60,9 +64,6 @@ class ImageSet(BaseSet):
 
     images: Sequence[Image.Image]
     digests: np.ndarray | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -87,9 +88,6 @@ class RetrievalSet(BaseSet):
 
     clips: Sequence[Sequence[Image.Image]]
     captions: tuple[tuple[str, ...], ...]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
 
 
 AnySet = ImageSet | RetrievalSet
@@ -121,11 +119,9 @@ class BiasSet(ImageSet):
         """Return the images that each occupation ranks, bool [occupations, images]; None for all."""
         if self.pools is None:
             return None
-        if absent := ", ".join(sorted(set(occupations) - set(self.pools))):
-            raise InputError(
-                f"{self.name} has no image of {absent}, and each occupation ranks its own images. Rank one "
-                "pool of all images instead."
-            )
+        if absent := ", ".join(sorted({*occupations} - {*self.pools})):
+            advice = "Each occupation ranks its own images; rank one pool of all images instead."
+            raise InputError(f"{self.name} has no image of {absent}. {advice}")
         return np.array([self.pools == occupation for occupation in occupations])
 
 

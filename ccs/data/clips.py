@@ -52,9 +52,8 @@ def frames(video: Opener | str | Path, count: int) -> tuple[Image.Image, ...]:
                 raise
         if current_frame is None:
             raise ValueError("no frame can be decoded")
-        if len(taken) < count:
-            taken += [current_frame.to_image()] * (count - len(taken))
-    return tuple(taken)
+        last = [current_frame.to_image()] if len(taken) < count else []
+        return (*taken, *last * (count - len(taken)))
 
 
 @contextmanager
@@ -68,12 +67,10 @@ def _opened(video: Opener) -> Iterator[tuple[Any, Any, float]]:
         if not container.streams.video:
             raise ValueError("no video stream")
         stream = container.streams.video[0]
-        if stream.duration is not None and stream.time_base is not None:
-            yield container, stream, float(stream.duration * stream.time_base)
-        elif container.duration is not None:
-            yield container, stream, float(container.duration / av.time_base)
-        else:
+        seconds = float((stream.duration or 0) * (stream.time_base or 0))
+        if not (seconds := seconds or float((container.duration or 0) / av.time_base)):
             raise ValueError("its duration is not known")
+        yield container, stream, seconds
 
 
 def _digest(video: Opener) -> tuple[bytes, str]:
@@ -127,8 +124,8 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
             total.update(digest + "\x00".join(captions).encode())
             clips[path] = captions
     if not clips:
-        example = f" (for example {skipped[0]})" if skipped else ""
-        raise InputError(f"None of the {len(skipped)} clips in {files.source!r} can be used{example}.")
+        refusal = f"None of the {len(skipped)} clips in {files.source!r} can be used."
+        raise InputError(" ".join((refusal, *skipped[:1])))
     return RetrievalSet(
         name=record.name,
         clips=Lazy(partial(frames, count=record.frames), [files.openers[path] for path in clips]),

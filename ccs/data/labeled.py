@@ -176,8 +176,7 @@ def make_people(
     if record.groups:
         groups = {name: rows.strings(column) for name, column in record.groups.items()}
         if unknown := {*groups["race"]} - {*record.renames}:
-            listed = ", ".join(record.renames)
-            raise InputError(f"The race {min(unknown)!r} is not defined; there are {listed}.")
+            raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
         groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
     else:
         groups, notes = _read_groups(rows, attributes)
@@ -266,8 +265,7 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
     counts = {name: ((pools == name).sum(), len({*sets[pools == name]})) for name in paper.occupations()}
     ranked = tuple(name for name, (images, n_sets) in counts.items() if images >= smallest and n_sets > 1)
     if not ranked:
-        needed = f"{smallest} images of two sets or more that its cut-off needs"
-        raise InputError(f"No occupation of {record.name!r} has the {needed}.")
+        raise InputError(f"No occupation of {record.name!r} has {smallest} images of two sets or more.")
     few = [name for name in counts if name not in ranked]
     fields["notes"] += tuple("occupation {}: only {} images (sets: {})".format(n, *counts[n]) for n in few)
     groups = {attribute: np.array([varied[row][attribute] for row in at]) for attribute in record.groups}

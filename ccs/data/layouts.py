@@ -156,9 +156,7 @@ def _as_published(
         has_margins = any("margin" in path for path in files.images)
         images = [path for path in files.images if margin in path or not has_margins]
         if not table or not images:
-            raise InputError(
-                f"{files.source!r} lacks labels.csv or images of {margin}, as {record.name!r} has."
-            )
+            raise InputError(f"{files.source!r} lacks labels.csv or {margin}, which {record.name!r} has.")
         return *_read_table(files, table, images), table
     paths: list[str | None] = [
         path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path

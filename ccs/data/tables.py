@@ -67,15 +67,14 @@ def match(
         longest = max(fits.values(), default=0)
         best = [file for file, fit in fits.items() if fit == longest > 0]
         if len(best) > 1:
-            listed = " and ".join(map(as_text, best[:2]))
-            raise InputError(
-                f"{name}: {as_text(row)[:200]!r} fits two files, {listed}; write more of its path."
-            )
-        if best and best[0] in row_of:
-            twice = f"{as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}"
+            fit = f"{as_text(row)[:200]!r} fits two files, {' and '.join(map(as_text, best[:2]))}"
+            raise InputError(f"{name}: {fit}; write more of its path.")
+        file = best[0] if best else None
+        if file and file in row_of:
+            twice = f"{as_text(file)} twice, as {row_of[file]!r} and {row!r}"
             raise InputError(f"{name} names {twice}; an image has one row.")
-        matched.append(best[0] if best else None)
-        row_of[matched[-1]] = row
+        row_of[file] = row
+        matched.append(file)
     return matched
 
 

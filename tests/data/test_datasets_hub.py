@@ -77,7 +77,7 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_
     # Chef has two images of one set, which has no halves, whatever their number.
     assert gallery.occupations == ("judge",)
     assert "occupation chef: only 2 images (sets: 1)" in gallery.notes
-    with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
+    with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has 12 images"):
         clone("socialcounterfactuals", max_images=5)
 
 
