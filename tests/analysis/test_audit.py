@@ -1,6 +1,5 @@
 """The audit's numbers against `ccs.bias`, `ccs.accuracy`, and plain loops."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 from math import log
@@ -14,7 +13,7 @@ from ccs.analysis.audit import audit
 from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.errors import InputError
-from ccs.texts.prompts import load_prompts, prompt_sets
+from ccs.texts.prompts import load_prompts
 
 CROSSED = "gender,skin tone"
 
@@ -107,16 +106,3 @@ def test_attributes_that_cannot_be_crossed_are_refused(gallery):
         cross_groups(gallery, "gender,gender")
     with pytest.raises(InputError, match="Fewer than two groups"):
         cross_groups(gallery, CROSSED, smallest=500)
-
-
-def test_prompt_sets_have_sources():
-    assert prompt_sets() == ("paper", "clip-harms", "so-b-it", "traits")
-    counts = {name: len(load_prompts(name).names) for name in prompt_sets()}
-    assert counts == {"paper": 104, "clip-harms": 7, "so-b-it": 435, "traits": 29}
-    with pytest.raises(InputError, match="no prompt set 'nope'; choose one of paper"):
-        load_prompts("nope")
-
-
-def test_the_result_can_be_written(result):
-    assert len(json.loads(result.to_json())["rows"]) == len(result.rows)
-    assert result.plot().get_xlabel() == "MaxSkew"

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,7 +10,6 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.analysis.compare import pair_heads
-from ccs.cli import command_line
 from ccs_benchmark import planted_models
 from ccs_benchmark.planted_models import by_head, slices
 from tests.support.app_page import small_gallery
@@ -82,11 +80,3 @@ def test_the_heads_that_changed_come_first(tmp_path):
     assert before == comparison.about["first_max_skew"]
     assert json.loads(comparison.to_json())["rows"][0]["first"] in set(map(str, known))
     assert comparison.plot().get_xlabel() == "changed"
-
-
-def test_the_command_lists_pairs(tiny_folder, tmp_path, capsys):
-    words = ["compare", str(tiny_folder), str(tiny_folder), "--max-images", "4", "--heads", "2"]
-    assert command_line.main([*words, "--csv", str(tmp_path / "heads.csv")]) == 0
-    output, table = capsys.readouterr().out, pd.read_csv(tmp_path / "heads.csv")
-    assert f"{len(table)} pairs of heads" in output
-    assert all(head in output for head in table["first"][:2])

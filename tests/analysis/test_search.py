@@ -1,7 +1,5 @@
 """The search on a toy model of which it is known what each head carries; searches kept beside results."""
 
-import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,6 @@ from ccs import HeadSet, InputError
 from ccs.analysis import search, task
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
-from ccs.batch import search as search_command
 from ccs.data.open import open_gallery
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
@@ -101,25 +98,11 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
     assert not first_units & second_units
 
 
-def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
-    command = ["--model", str(tiny_folder), "--gallery", "world/faces", "--preserve", "world/subjects"]
-    command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1", "--attribute", "skin tone"]
-    assert search_command.main([*command, "--save", "--results", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
-    assert re.search(r"Answer: (confirmed|inconclusive|rejected|no head helps)", output)
-    (out,) = tmp_path.iterdir()
-    (written,) = json.loads(out.read_text("utf-8"))["searches"]
-    assert (written["attribute"], written["held_out"][0]["ablation"]) == ("skin tone", "none")
-    assert written["held_out"][0]["max_skew"]["value"] > 0
-
-
 @pytest.mark.parametrize(
     ("skew", "accuracy", "expected"),
     [
         ((-0.5, -0.1), (-0.01, 0.0), "confirmed"),
-        ((-0.5, 0.1), (0.0, 0.0), "inconclusive"),
         ((-0.5, -0.1), (-0.05, 0.01), "inconclusive"),
-        ((0.1, 0.5), (0.0, 0.0), "rejected"),
         ((-0.5, -0.1), (-0.09, -0.03), "rejected"),
     ],
 )

@@ -110,7 +110,6 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (Fault("POST /api/repos/create", status=401), "401 for user/ccs: it does not accept the token"),
         (Fault("POST .*/commit/", status=409), "409 for user/ccs: somebody else changed it"),
         (Fault("POST .*/commit/", cut=True), "could not be reached for user/ccs"),
     ],

@@ -80,7 +80,6 @@ def serve_set(hub, name, tmp_path, files=None):
 REFUSED = {
     "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
     "cifar100": "'cifar100' has no column 'label'; its columns are klass.",
-    "oxford-pets": "could not be read from 'timm/oxford-iiit-pet'",
     "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
     "fairface-1.25": "needs a file or revision that 'HuggingFaceM4/FairFace' no longer has",
     "oxford-pets-first-word": "was not found on the Hub as 'pcuenq/oxford-pets'",
@@ -88,14 +87,12 @@ REFUSED = {
 
 
 def serve_refused(hub, folder):
-    """A gated set, changed columns, a missing split, a repository without data, a revision that is gone."""
-    serve_set(hub, "imagenet-val", folder).gated = True
+    """A gated set, changed columns, a repository without data, a revision that is gone."""
+    serve_set(hub, "imagenet-val", folder, {"README.md": b"terms"}).gated = True
     features, _ = schemas()["cifar100"]
     features = {"img": features["img"], "klass": features["fine_label"]}
     changed = repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
     serve_set(hub, "cifar100", folder, files_of(changed))
-    pets = serve_set(hub, "oxford-pets", folder)
-    pets.commit({name: data for name, data in pets.commits[-1][1].items() if "test" not in name}, "no test")
     serve_set(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
     serve_set(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
 

@@ -1,19 +1,13 @@
 """The split into a general and an occupation-specific preference, against plain loops and known answers."""
 
-import json
-
 import numpy as np
 import pytest
 
-import ccs
 from ccs import InputError
 from ccs.analysis.preference import measure_part_changes
-from ccs.batch import bias as command
-from ccs.data import synthetic
-from ccs.metrics import accuracy, preference
-from ccs.metrics.ranking import Ranking, cosines
-from ccs.texts.neutral import NEUTRAL, NONSENSE, embed_neutral, fill
-from ccs_benchmark import variants
+from ccs.metrics import preference
+from ccs.metrics.ranking import Ranking
+from ccs.texts.neutral import NONSENSE, embed_neutral, fill
 
 GROUPS = np.repeat(["a", "b", "c"], 60)
 EVERYBODY = np.array([1.0, 0.0, -1.0])
@@ -104,30 +98,6 @@ def test_nonsense_is_made_of_pieces_of_the_vocabulary():
     assert fill("a photo of a {}", "blorple") == "a photo of a blorple"
 
 
-@pytest.fixture(scope="module")
-def faces():
-    gallery = synthetic.bias_set("faces")
-    base = variants.load("organism-base-0")  # every model below shares its lower layers
-    return gallery, base.trunk(list(gallery.images))
-
-
-def ranked(name, faces, attribute):
-    gallery, trunk = faces
-    model = variants.load(name)
-    texts = accuracy.class_weights(model, gallery.occupations, gallery.templates)
-    return model, model.embed_images(trunk), Ranking(texts, gallery.groups[attribute], k=60)
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [("organism", "mostly specific to occupations"), ("organism-control", "no evidence of either")],
-)
-def test_the_bundled_models_have_the_bias_that_they_were_trained_for(faces, name, verdict):
-    model, units, ranking = ranked(name, faces, "gender")
-    split = preference.split(model.logit_scale * cosines(ranking.prompts, units), ranking.groups)
-    assert split.verdict == verdict
-
-
 def test_heads_that_make_a_preference_move_its_part():
     """The first head likes a group for every prompt, the second a different group for each half of them."""
     rng = np.random.default_rng(0)
@@ -141,18 +111,6 @@ def test_heads_that_make_a_preference_move_its_part():
     assert [effect.moves for effect in effects] == ["general", "specific"]
     assert effects[0].general.value < 0
     assert effects[1].specific.value < 0
-
-
-def test_bias_reports_the_split_and_neutral_prompts(tiny_model, capsys):
-    gallery = ccs.open_gallery("world/faces")
-    table = ccs.bias(tiny_model, gallery, "judge, nurse, pilot", attribute="gender", ablate="L5.H2")
-    rows = table.preference.rows
-    assert list(rows.loc[rows["quantity"] == "MaxSkew", "name"]) == list(NEUTRAL)
-    assert json.loads(table.to_json())["preference"]["after"]["verdict"] == table.preference.verdict
-    assert f"General preference or stereotype: {table.preference.verdict}" in command.format_bias(table)
-    alone = ccs.bias(tiny_model, gallery, "judge", attribute="gender").preference
-    assert alone.after is None
-    assert "2 different prompts" in alone.reason
 
 
 def test_neutral_prompts_are_means_over_the_templates(tiny_model):

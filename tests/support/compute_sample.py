@@ -27,19 +27,10 @@ def small_pool(folder):
 def arguments(model, texts, out, *options):
     """A small run's command line. Shards are small, so that there are several to lose."""
     # Two texts a head, so that a model of random weights has heads of high CCS too.
-    sets = (
-        "--dataset",
-        "world/letters",
-        "--dataset",
-        "world/clips",
-        "--eval-images",
-        "40",
-        "--max-images",
-        "60",
-    )
-    sets += ("--random-sets", "5")
+    sizes = "--k 2 --shard 16 --eval-images 40 --max-images 60 --random-sets 5"
+    sets = "--dataset world/letters --dataset world/clips"
     places = ("--model", str(model), "--texts", str(texts), "--out", str(out))
-    return [*places, "--k", "2", "--shard", "16", *sets, *options]
+    return [*places, *sizes.split(), *sets.split(), *options]
 
 
 def run(arguments):

@@ -144,18 +144,11 @@ def schemas():
     hundred = {"img": image, "fine_label": fine, "coarse_label": coarse}
     add("cifar100", hundred, fine_label=[2, 3, 1], coarse_label=[0, 1, 0])
     add("food101", {"image": image, "label": names("apple_pie, baby_back_ribs")}, label=[1, 0, 1])
-    pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
-    kinds = {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")}
-    add("oxford-pets", kinds, label=[0, 1, 2], image_id=["a_1", "b_1", "c_1"], label_cat_dog=[0, 1, 1])
     features = {"path": text, "label": text, "dog": hf.Value("bool"), "image": image}
     paths = [f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")]
     breeds = ["Abyssinian", "american bulldog", "american pit bull terrier"]
     add("oxford-pets-first-word", features, path=paths, label=breeds, dog=[False, True, True])
-    wnids, birds = names("n01498041, n01531178, n01534433"), ["n01531178", "n01498041", "n01531178"]
-    add("imagenet-a", {"image": image, "label": wnids}, label=[2, 0, 1])
-    features = {"image": image, "wnid": text, "class_name": text}
-    add("imagenet-r", features, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
-    add("imagenet-val", {"image": image, "label": names("tench, goldfish")}, label=[0, 1, 1])
+    add("imagenet-a", {"image": image, "label": names("n01498041, n01531178, n01534433")}, label=[2, 0, 1])
     faces = {"image": image, **{name: hf.ClassLabel(names=groups) for name, groups in FAIRFACE.items()}}
     faces["service_test"] = hf.Value("bool")
     for name in ("fairface-1.25", "fairface-0.25"):
