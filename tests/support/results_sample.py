@@ -6,13 +6,8 @@ from ccs.results import schema
 KINDS = {"text": "", "int": 3, "float": 0.5, "bool": True}
 VALUES = {"weights": "0123456789abcdef", "layer": 6, "head": 1, "rank": 0, "text": "a red wall"}
 VALUES |= {"label": "Colors", "given": "colours", "concept": "Colors", "labeler": "tags", "judge": "tags"}
-VALUES |= {
-    "ablation": "random",
-    "heads": "L6.H1 L7.H2",
-    "n_heads": 2,
-    "dataset": "world/faces",
-    "target": "pool",
-}
+VALUES |= {"ablation": "random", "heads": "L6.H1 L7.H2", "n_heads": 2, "dataset": "world/faces"}
+VALUES |= {"target": "pool"}
 OF_TABLE = {
     "pruning": {"metric": "top1"},
     "retrieval": {"metric": "R@1", "direction": "text-to-clip"},

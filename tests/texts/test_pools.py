@@ -52,14 +52,9 @@ def test_bad_files(tmp_path):
     for name, content, message in (
         ("absent.txt", None, "no pool of texts.*world, photographs"),
         ("empty.txt", b"\n \n", "holds no text"),
-        ("short.csv", b"text,concept\na dog\n", "line 2: 1 cells in a table of 2"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
-        (
-            "comma.csv",
-            b"text,concept\na dog,Animals\na cat, sleeping,Animals\n",
-            "line 3: 3 cells in a table of 2",
-        ),
+        ("comma.csv", b"text,concept\na dog,Animals\na cat, sitting,Animals\n", "line 3: 3 cells"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
