@@ -51,11 +51,8 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
     assert len(computed) == 1
     assert request_for(count=30).key != request.key != request_for("hf://datasets/a/b").key
     shutil.unpack_archive(again.archive(request.key), tmp_path / "unpacked")
-    assert (
-        results.read_results(tmp_path / "unpacked" / "tiny")
-        .table("scores")
-        .equals(records.results.table("scores"))
-    )
+    unpacked = results.read_results(tmp_path / "unpacked" / "tiny")
+    assert unpacked.table("scores").equals(records.results.table("scores"))
 
 
 def test_one_run_at_a_time_and_a_canceled_one_leaves_nothing(tmp_path, computed):
@@ -142,21 +139,14 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     assert not screen.state.analysis
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"count": "1"}, "count: Input should be greater than or equal to 2; got '1'"),
-        ({"images": "uploads"}, "There is no dataset 'uploads'"),
-        ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
-    ],
-)
-def test_bad_requests_are_refused(tiny_app, monkeypatch, fields, words):
-    if "memory" in fields:
-        monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
+def test_bad_requests_are_refused(tiny_app, monkeypatch):
     screen = opened(tiny_app)
     tiny_app.model_cache.get("tiny")
-    with pytest.raises(InputError, match=re.escape(words)):
-        do(screen, "analyze", **form(**fields))
+    with pytest.raises(InputError, match="There is no dataset 'uploads'"):
+        do(screen, "analyze", **form(images="uploads"))
+    monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
+    with pytest.raises(InputError, match=r"needs about 1\.1 GB of memory, and this machine has 1\.0 GB free"):
+        do(screen, "analyze", **form())
 
 
 @pytest.mark.parametrize("free", [60, 30])

@@ -1,4 +1,4 @@
-"""The forms of the app: what they do, and that a bad one changes nothing."""
+"""The forms of the app: what they do, and that a bad one changes nothing. Heads of the text encoder."""
 
 import re
 import shlex
@@ -7,6 +7,7 @@ from html import unescape
 from io import BytesIO
 from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 from fastapi import UploadFile
 from PIL import Image
@@ -21,13 +22,14 @@ from ccs.analysis.task import Sets
 from ccs.app.links import OTHER_FILES
 from ccs.app.page import regions
 from ccs.app.session import MAX_HISTORY
-from ccs.app.views import claims, classify, fairer, query
+from ccs.app.views import VIEWS, claims, classify, fairer, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
+from ccs.metrics.accuracy import class_weights
 from ccs.model.editing import fit_edits
-from tests.support.app_page import SMALL, check, do, finished, opened, rows, small_gallery
+from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
 from tests.support.datasets_sample import saved
 
 
@@ -110,9 +112,6 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
         assert settings.model == "organism"
         if name == "export":
             assert Intervention.parse(str(settings.ablate)) in figure.values["heads"].values()
-        else:
-            assert settings.method[0] in fairer.METHOD_TITLES
-            assert settings.preserve == "world/subjects"
 
 
 @pytest.mark.parametrize(
@@ -160,3 +159,43 @@ def test_a_link_made_with_own_images_says_so(app):
     assert "images" not in other.state.query()
     do(screen, "images/example")
     assert "images" not in screen.state.query()
+
+
+BOTH = "L7.H2 T2.H0 T3.H1"
+
+
+def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
+    screen = opened(app, {"tab": "classify", "ablate": "L7.H2"})
+    do(screen, "heads/encoder", encoder="T")
+    assert [row["head"] for row in rows("heads", screen)] == [str(head) for head in model.text_heads]
+    for head in ("T3.H1", "T2.H0"):
+        do(screen, "heads/toggle", head=head)
+    assert screen.state.ablate == HeadSet.parse(BOTH)
+    measured = classify.measure_answers(screen)
+    example = classify.shown_example(screen)
+    classes, templates = example.classes, example.templates
+    shown = {side: measured.rows[side].to_numpy().reshape(-1, len(classes)) for side in ("before", "after")}
+    images = [image.pixels for image in screen.images.originals]
+    for off, ours in (("", shown["before"]), (BOTH, shown["after"])):
+        with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
+            texts = class_weights(model, classes, templates)
+            cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
+        assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)
+    assert np.abs(shown["after"] - shown["before"]).max() > 1e-3
+    after_lines = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
+    for row, shares in zip(after_lines, shown["after"], strict=True):
+        assert row.split(", ")[0] == f"after {classes[shares.argmax()]} {shares.max():.4f}"
+    do(screen, "heads/undo")
+    assert screen.state.ablate == HeadSet.parse("L7.H2 T3.H1")
+    again = opened(app, {"tab": "classify", "encoder": "T", "ablate": str(screen.state.ablate)})
+    assert (again.state, again.session.notices) == (screen.state, ())
+
+
+def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
+    for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
+        screen = opened(app, {"tab": "heads", "head": head})
+        grid = regions(screen)["left"]
+        assert [row["head"] for row in rows("heads", screen)] == [str(grid_head) for grid_head in heads]
+        assert 'aria-selected="true"' in grid
+    do(screen, "heads/inspect", head="T2.H0")
+    assert screen.state.encoder == "T"

@@ -80,7 +80,6 @@ def test_internals_never_reach_a_visitor():
         ("X is absent (ConnectError: [Errno -2] Name (x) not known); try photo.", "X is absent; try photo."),
         ("The file is no zip (BadZipFile: bad).", "The file is no zip."),
         ("It isn't here; put it into $CCS_DATA.", "It isn't here."),
-        ("It isn't here, or put a copy in $CCS_DATA/x (a.md says how).", "It isn't here."),
         ("K is 4 (of 3).", "K is 4 (of 3)."),
     ):  # fmt: skip
         assert for_visitors(error) == words

@@ -138,23 +138,6 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         assert (spent["role"], spent["calls"], spent["dollars"]) == (role, 0, 0.0)
 
 
-def test_what_a_chosen_precision_changes_is_in_the_manifest(few_draws, tiny_folder, texts, tmp_path):
-    args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
-    args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--dataset", "world/faces"]
-    args += ["--eval-images", "30", "--layers", "4,5"]
-    assert run(args) == 0
-    manifest = results.read_manifest(tmp_path / "tiny")
-    (faces,) = inputs.open_all(compute.main.parse(args), print)[1]
-    rows = np.unique(np.linspace(0, len(faces.images) - 1, measure.SAMPLE).astype(int))
-    models = [ccs.load(str(tiny_folder), precision=precision) for precision in ("fp32", "bf16")]
-    task = Ranking(embed_occupations(models[1], faces), faces.groups[faces.main][rows], len(rows) // 10)
-    images = [faces.images[row] for row in rows]
-    skews = [bias.means(model.embed_images(images), task)["MaxSkew"] for model in models]
-    changes = manifest["measured"]["precision"]["changes"]
-    assert changes["MaxSkew"] == pytest.approx(abs(skews[1] - skews[0]), abs=1e-6)
-    assert 0 < changes["cosine"] < 0.1
-
-
 COLUMNS = {"before": "baseline", "after": "value"} | {
     name: name for name in ("low", "high", "difference", "difference_low", "p_value", "chance", "chance_high")
 }
@@ -240,10 +223,14 @@ def test_half_precision_is_used_on_a_gpu_if_it_changes_little(
     changes = checked.precision["changes"]
     assert set(changes) == set(measure.LARGEST_CHANGES)
     assert 0 < changes["cosine"] < 0.1
-    model = load(str(tiny_folder), precision="bf16")
-    faces = checked.sets[1].images[:1]
-    same = np.array_equal(checked.model.embed_images(faces), model.embed_images(faces))
-    assert same == (limit > 0)
+    faces, models = checked.sets[1], [load(str(tiny_folder), precision=name) for name in ("fp32", "bf16")]
+    rows = np.unique(np.linspace(0, len(faces.images) - 1, measure.SAMPLE).astype(int))
+    task = Ranking(embed_occupations(models[1], faces), faces.groups[faces.main][rows], len(rows) // 10)
+    images = [faces.images[row] for row in rows]
+    units = [model.embed_images(images) for model in (*models, checked.model)]
+    skews = [bias.means(embedded, task)["MaxSkew"] for embedded in units]
+    assert changes["MaxSkew"] == pytest.approx(abs(skews[1] - skews[0]), abs=1e-6)
+    assert np.array_equal(units[2], units[1]) == (limit > 0)
 
 
 def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):

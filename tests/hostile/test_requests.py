@@ -147,9 +147,9 @@ def test_an_odd_body_is_refused(address, body):
         assert b"Traceback" not in answer
 
 
-@pytest.mark.parametrize("path", ["heads/toggle", "classify", "analyze", "model", "bias"])
+@pytest.mark.parametrize("path", ["heads/toggle", "classify", "analyze"])
 def test_odd_fields_of_a_form_end_in_no_fault(address, path, caplog):
-    values = ["x" * 10_000, "\x00\u202e", "<script>", "{}{{7*7}}", "../../etc/passwd", "9" * 5000, "\ud800"]
+    values = ["x" * 10_000, "\x00\u202e<script>{}{{7*7}}", "../../etc/passwd", "9" * 5000, "\ud800"]
     names = [*ROUTES[path].form.model_fields, "page", "at"]
     for value in values:
         for fields in ([(name, value) for name in names], [(names[-1], value)] * 900):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+import ccs
 from ccs import InputError
+from ccs.analysis.sample_size import SMALLEST, warn_if_small
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import stats
 
@@ -68,3 +70,13 @@ def test_a_model_near_chance_is_told(classes, threshold):
     """Twice the guess, or a tenth above it, whichever is less."""
     assert zeroshot.near_chance(0.6, 0.95 * threshold, classes)
     assert zeroshot.near_chance(0.6, 1.05 * threshold, classes) is None
+
+
+def test_too_few_images_are_warned_of():
+    for result, (smallest, _) in SMALLEST.items():
+        assert warn_if_small(result, smallest) is None
+        with pytest.warns(UserWarning, match=f"{smallest - 1}. Results mean little below {smallest}"):
+            assert warn_if_small(result, smallest - 1)
+    with pytest.warns(UserWarning, match="Too few images for accuracy: 2"):
+        table = ccs.accuracy("organism", "world/subjects", max_images=2)
+    assert "below 30" in table.doubt

@@ -1,4 +1,4 @@
-"""The skew metrics against plain formulas, and the fault of the paper's code."""
+"""The skew metrics and rates of groups against plain formulas, and the fault of the paper's code."""
 
 import csv
 from collections import Counter
@@ -13,6 +13,7 @@ from ccs import InputError
 from ccs.data import SOURCES
 from ccs.metrics import bias, group_gaps, skew
 from ccs.metrics.ranking import Ranking
+from ccs.metrics.rates import group_rates, rate_gap
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 from tests.support.shared import SHARED
 
@@ -161,3 +162,37 @@ def test_a_pool_of_one_unit_has_no_halves(name):
     half = group_gaps.halves(codes, 0, units=np.zeros(6, int))
     with pytest.raises(InputError, match="at least two units"):
         group_gaps.preference(name, np.arange(6.0)[None], codes, 3, half)
+
+
+GROUPS = np.array(["b"] * 40 + ["a"] * 60)
+
+
+def test_rates_are_plain_shares_with_wilsons_interval():
+    assigned = np.arange(100) % 5 == 0
+    first, second = group_rates(assigned, GROUPS)
+    assert (first.group, first.n, first.value, second.group, second.value) == ("a", 60, 0.2, "b", 0.2)
+    z, p, n = 1.959964, 0.2, 60  # Wilson 1927
+    center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    ends = [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)]
+    assert [first.low, first.high] == pytest.approx(ends, abs=1e-6)
+
+
+def test_a_gap_is_tested_against_shuffled_groups():
+    separate = rate_gap(GROUPS == "a", GROUPS, draws=200)
+    assert (separate.value, separate.highest, separate.lowest) == (1.0, "a", "b")
+    assert separate.p_value == pytest.approx(1 / 201)
+    p_values = [
+        rate_gap(np.random.default_rng(seed).random(100) < 0.3, GROUPS, draws=100).p_value
+        for seed in range(60)
+    ]
+    assert np.mean(np.array(p_values) <= 0.05) < 0.15  # uniform without a difference
+    assert 0 < separate.chance < 0.2
+    assert 0.2 < separate.detectable < 0.4
+
+
+@pytest.mark.parametrize(("assigned", "groups"), [([], []), ([True], ["a", "b"])])
+def test_lengths_that_differ_are_refused(assigned, groups):
+    with pytest.raises(InputError, match="one group and one assignment"):
+        group_rates(assigned, groups)
+    with pytest.raises(InputError, match="two groups"):
+        rate_gap([True, False], ["a", "a"])
