@@ -49,6 +49,15 @@ def small_gallery(n=40):
 
 
 def first_of(whole, n):
+    """Keep the first images of a gallery, with a K of a quarter of them.
+
+    Args:
+        whole: The gallery.
+        n: Number of images.
+
+    Returns:
+        The smaller gallery.
+    """
     groups = {name: labels[:n] for name, labels in whole.groups.items()}
     return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
 
@@ -76,7 +85,15 @@ def _write(folder):
 
 
 def beside(app, collection):
-    """An app of other tables, or with models of its own, that has seen the galleries that `app` has."""
+    """Make an app of other tables that has seen the galleries of another app.
+
+    Args:
+        app: The app whose galleries are shared.
+        collection: Results of the new app.
+
+    Returns:
+        The new app, with models of its own.
+    """
     sibling = App(collection)
     sibling.galleries = app.galleries
     sibling.model_cache.keep("organism", _organism())
@@ -84,7 +101,15 @@ def beside(app, collection):
 
 
 def bare_app(model, folder):
-    """An app without tables that opens on the model of a folder."""
+    """Make an app without tables that opens on the model of a folder.
+
+    Args:
+        model: Folder of the model.
+        folder: Folder for the app's analyses.
+
+    Returns:
+        The app.
+    """
     (folder / "none").mkdir()
     return App(results.load(folder / "none"), places=[str(model)], folder=folder)
 
@@ -95,12 +120,30 @@ def screen(app):
 
 
 def opened(app, query=(), session=None):
-    """The screen that an address names, of a new visitor."""
+    """Open the screen that an address names.
+
+    Args:
+        app: The app.
+        query: Fields of the address.
+        session: The visitor's session; a new one by default.
+
+    Returns:
+        The screen.
+    """
     return open_screen(app, session or Session(), dict(query))
 
 
 def do(screen, path, **fields):
-    """What the server does with a form."""
+    """Handle a form as the server does.
+
+    Args:
+        screen: The screen that the form is on.
+        path: Route of the form.
+        **fields: Fields of the form.
+
+    Returns:
+        What the handler returns.
+    """
     return apply_form(screen, path, fields)
 
 
@@ -149,12 +192,28 @@ def check(html):
 
 
 def printed(code, **known):
-    """The lines that a program of "Copy as Python" prints. known: names that it finds there."""
+    """Run a program of "Copy as Python".
+
+    Args:
+        code: The program.
+        **known: Names that it finds there.
+
+    Returns:
+        The lines that it prints.
+    """
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(code, "snippet", "exec"), known)
     return out.getvalue().splitlines()
 
 
 def rows(figure, screen):
-    """The rows of a screen's figure, as its button saves them."""
+    """Read a figure of a screen as its button saves it.
+
+    Args:
+        figure: Name of the figure.
+        screen: The screen.
+
+    Returns:
+        The rows of the CSV.
+    """
     return list(csv.DictReader(page.csv(screen, figure)[figure].splitlines()))

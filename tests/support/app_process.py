@@ -11,7 +11,16 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def started(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
-    """The app's address, and what it said before it named it."""
+    """Start the real app and stop it at the end.
+
+    Args:
+        env: Environment of the process.
+        command: Command line.
+        folder: Working directory.
+
+    Yields:
+        The app's address, and what it printed before.
+    """
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as app:
         output = ""
         for line in app.stdout:

@@ -14,9 +14,16 @@ LEVELS = {5: "high", 3: "moderate", 1: "low", 0: "low"}
 
 
 def write(folder, model, weights, seed=0):
-    """A model's folder with all tables but retrieval: 24 heads, CCS 0 to 5, a verdict of one head missing.
+    """Write a model's folder with all tables but retrieval: 24 heads, CCS 0 to 5, one verdict missing.
 
-    weights: the model's hash in full.
+    Args:
+        folder: Folder of the results.
+        model: Name of the model.
+        weights: The model's hash in full.
+        seed: Seed of the made-up numbers.
+
+    Returns:
+        The model's folder.
     """
     rng = np.random.default_rng(seed)
     sample = {name: rows[0] for name, rows in sample_rows(model).items() if name != "retrieval"}

@@ -7,13 +7,31 @@ from scipy.stats import entropy
 
 
 def plain_skews(ranked, pool, k):
-    """{group: skew} of the groups in the top k, one line of the definition after the other."""
+    """Compute the skew of the groups in the top K, one line of the definition after the other.
+
+    Args:
+        ranked: Groups in the order of the ranking.
+        pool: Number of images of each group.
+        k: Depth of the top.
+
+    Returns:
+        {group: skew}.
+    """
     top, total = Counter(ranked[:k]), sum(pool.values())
     return {g: np.log((top[g] / k) / (pool[g] / total)) for g in top}
 
 
 def plain_ndkl(ranked, pool, k):
-    """NDKL with scipy's relative entropy, prefix by prefix."""
+    """Compute NDKL with scipy's relative entropy, prefix by prefix.
+
+    Args:
+        ranked: Groups in the order of the ranking.
+        pool: Number of images of each group.
+        k: Depth of the top.
+
+    Returns:
+        NDKL.
+    """
     total, names = sum(pool.values()), [g for g in pool if pool[g]]
     share = [pool[g] / total for g in names]
     weights = [1 / np.log2(i + 1) for i in range(1, k + 1)]
@@ -22,7 +40,19 @@ def plain_ndkl(ranked, pool, k):
 
 
 def example(n=240, d=6, o=5, groups=3, seed=0, tilt=0.0):
-    """Embeddings, occupations and groups; `tilt` moves the first group towards all occupations."""
+    """Draw embeddings with groups.
+
+    Args:
+        n: Number of images.
+        d: Dimensions.
+        o: Number of occupations.
+        groups: Number of groups.
+        seed: Seed.
+        tilt: Shift of the first group toward all occupations.
+
+    Returns:
+        Image embeddings [n, d], text embeddings [o, d], and labels.
+    """
     rng = np.random.default_rng(seed)
     labels = np.array([f"g{i}" for i in rng.integers(0, groups, n)])
     images = rng.standard_normal((n, d)).astype(np.float32)

@@ -105,13 +105,24 @@ def settled(page):
 
 
 def done(page, act):
-    """Do something, and wait for the server's answer to it."""
+    """Do something, and wait for the server's answer to it.
+
+    Args:
+        page: The browser's page.
+        act: The action.
+    """
     turn = page.evaluate("document.body.dataset.ready")
     act()
     page.wait_for_selector(f'body[data-ready]:not([data-busy]):not([data-ready="{turn}"])')
 
 
 def go(page, tab):
+    """Switch to another view.
+
+    Args:
+        page: The browser's page.
+        tab: Name of the view.
+    """
     done(page, lambda: page.click(f'nav button[value="{tab}"]'))
 
 

@@ -22,7 +22,17 @@ def clip_vocabulary():
 
 
 def write_clip(folder, *, vision=None, text=None, **whole):
-    """A CLIPModel of two layers, with these entries of its configurations, saved with its processor."""
+    """Save a CLIPModel of two layers with its processor.
+
+    Args:
+        folder: Folder to write.
+        vision: Entries of the image encoder's configuration.
+        text: Entries of the text encoder's configuration.
+        **whole: Entries of the whole configuration, or `max_shard_size`.
+
+    Returns:
+        The model of transformers.
+    """
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
     vision_sizes = SEEN | (vision or {})
@@ -43,7 +53,16 @@ def write_clip(folder, *, vision=None, text=None, **whole):
 
 
 def write_siglip(folder, *, vision=None, **text):
-    """The same of a SiglipModel."""
+    """Save a SiglipModel of two layers with its processor.
+
+    Args:
+        folder: Folder to write.
+        vision: Entries of the image encoder's configuration.
+        **text: Entries of the text encoder's configuration.
+
+    Returns:
+        The model of transformers.
+    """
     from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
     vision_sizes = SEEN | (vision or {})
@@ -64,7 +83,17 @@ def write_siglip(folder, *, vision=None, **text):
 
 
 def theirs(model, folder, images, texts):
-    """Unit embeddings of images and texts by transformers alone."""
+    """Embed images and texts by transformers alone.
+
+    Args:
+        model: The model of transformers.
+        folder: Its folder, with processor and tokenizer.
+        images: PIL images.
+        texts: Texts.
+
+    Returns:
+        Unit embeddings of images and of texts.
+    """
     import transformers
 
     if model.config.model_type == "clip":

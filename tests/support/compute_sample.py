@@ -25,7 +25,17 @@ def small_pool(folder):
 
 
 def arguments(model, texts, out, *options):
-    """A small run's command line. Shards are small, so that there are several to lose."""
+    """List the arguments of a small run. Shards are small, so that there are several to lose.
+
+    Args:
+        model: Name or folder of the model.
+        texts: File of texts.
+        out: Folder of the results.
+        *options: Further arguments.
+
+    Returns:
+        The command line.
+    """
     # Two texts a head, so that a model of random weights has heads of high CCS too.
     sizes = "--k 2 --shard 16 --eval-images 40 --max-images 60 --random-sets 5"
     sets = "--dataset world/letters --dataset world/clips"
@@ -52,7 +62,13 @@ def contents(out):
 
 
 def same_tables(left, right, but=()):
-    """Assert that two models' folders hold equal tables, up to the rounding of matrix products."""
+    """Assert that two models' folders hold equal tables, up to the rounding of matrix products.
+
+    Args:
+        left: Folder of the first model.
+        right: Folder of the second model.
+        but: Tables that may differ.
+    """
     ours, theirs = results.read_results(left), results.read_results(right)
     assert set(ours.tables) == set(theirs.tables)
     for name, table in ours.tables.items():
@@ -74,7 +90,18 @@ def child(work):
 
 
 def measured(data, ablations, texts, embeddings, **options):
-    """The rows of an evaluation, with the means of random sets among them."""
+    """Measure an evaluation.
+
+    Args:
+        data: Evaluation set.
+        ablations: Ablation sets.
+        texts: Embeddings of its texts.
+        embeddings: Embeddings of its images by ablated heads.
+        **options: As in `measure.Evaluation`.
+
+    Returns:
+        The rows, with the means of random sets among them.
+    """
     evaluation = measure.Evaluation(
         data=data, ablations=ablations, texts=texts, embeddings=embeddings, **options
     )

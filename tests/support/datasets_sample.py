@@ -29,6 +29,16 @@ def allow_any_size():
 
 
 def saved(image, kind="PNG", **options):
+    """Encode an image.
+
+    Args:
+        image: PIL image.
+        kind: Format.
+        **options: As in `Image.save`.
+
+    Returns:
+        The file's bytes.
+    """
     image.save(data := io.BytesIO(), kind, **options)
     return data.getvalue()
 
@@ -38,12 +48,31 @@ def png(number):
 
 
 def cells(count, first=0, image=png):
-    """Cells of a column of images, of numbers from `first` on."""
+    """Make the cells of a column of images.
+
+    Args:
+        count: Number of cells.
+        first: Number of the first image.
+        image: Function from a number to a file's bytes.
+
+    Returns:
+        One mapping per cell.
+    """
     return [{"bytes": image(first + i), "path": f"{i}.png"} for i in range(count)]
 
 
 def as_parquet(images, metadata=None, rows=None, **columns):
-    """A file of images after other columns, in row groups of `rows`. metadata: that of its schema."""
+    """Write a file of images after other columns.
+
+    Args:
+        images: Cells of the column of images.
+        metadata: Metadata of the schema.
+        rows: Rows of a row group.
+        **columns: The other columns.
+
+    Returns:
+        The file's bytes.
+    """
     table = pa.table({**columns, "image": images}).replace_schema_metadata(metadata)
     pq.write_table(table, data := io.BytesIO(), row_group_size=rows)
     return data.getvalue()
@@ -57,7 +86,16 @@ def zipped(files):
 
 
 def write_images(place, images, folders=(".",)):
-    """Images in the folders of these names, in turn, each by its number; their names."""
+    """Write images into folders in turn, each under its number.
+
+    Args:
+        place: Folder that holds the folders.
+        images: PIL images.
+        folders: Names of the folders.
+
+    Returns:
+        The files' names.
+    """
     names = [str(PurePath(folders[i % len(folders)], f"{i}.png")) for i in range(len(images))]
     for name, image in zip(names, images, strict=True):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +126,16 @@ def webdataset(labels):
 
 
 def clip(path, seconds=2.0, rate=10):
-    """A video whose frame i is gray of brightness 10 i."""
+    """Write a video whose frame i is gray of brightness 10 i.
+
+    Args:
+        path: File to write.
+        seconds: Length.
+        rate: Frames per second.
+
+    Returns:
+        The path.
+    """
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +153,17 @@ def clip(path, seconds=2.0, rate=10):
 
 
 def repository(folder, source, features, rows):
-    """A clone of a set's Hub repository: a card, and parquet files of its split and of another one."""
+    """Write a clone of a set's Hub repository: a card, and Parquet files of its split and of another one.
+
+    Args:
+        folder: Folder to write.
+        source: Record of the set.
+        features: Types of the columns.
+        rows: Values of the columns other than the images.
+
+    Returns:
+        The folder.
+    """
     import datasets as hf
 
     column = next(name for name, feature in features.items() if isinstance(feature, hf.Image))

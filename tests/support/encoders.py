@@ -13,17 +13,45 @@ TOLERANCE = 1e-5
 
 
 def pixels(model, n):
+    """Draw random pixels.
+
+    Args:
+        model: Model whose image size they have.
+        n: Number of images.
+
+    Returns:
+        Tensor [n, 3, height, width].
+    """
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
 
 
 def some_plans(model, n, seed, first_layer=0):
+    """Draw sets of up to six heads.
+
+    Args:
+        model: Model that has the heads.
+        n: Number of sets.
+        seed: Seed.
+        first_layer: First layer of the heads.
+
+    Returns:
+        The sets.
+    """
     rng = random.Random(seed)
     all_heads = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
     return [HeadSet(rng.sample(all_heads, rng.randint(0, min(6, len(all_heads))))) for _ in range(n)]
 
 
 def count_layers(model, monkeypatch):
-    """A list that grows by the number of each layer of the model that is run."""
+    """Record which layers run.
+
+    Args:
+        model: Model whose layers are counted.
+        monkeypatch: pytest's fixture.
+
+    Returns:
+        A list that grows by the number of each layer of the model that is run.
+    """
     passes = []
     finish = Block.finish
 
@@ -36,8 +64,15 @@ def count_layers(model, monkeypatch):
 
 
 def plain_parts(model, x):
-    """The CLS query's attention [n, L, H, T], what each token sends through each head to the unit embedding
-    [n, L, H, T, D], and the remainder [n, D]: one head at a time, in float64, with all shares spelled out.
+    """Decompose images one head at a time, in float64, with all shares spelled out.
+
+    Args:
+        model: Model of open_clip's plain ViT.
+        x: Pixels [n, 3, height, width].
+
+    Returns:
+        The CLS query's attention [n, L, H, T], what each token sends through each head to the unit embedding
+        [n, L, H, T, D], and the remainder [n, D].
     """
     visual = copy.deepcopy(model.clip.visual).double()
     layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.encoder.n_tokens

@@ -15,7 +15,15 @@ def labels_in_turn(count=1200):
 
 
 def parquet(labels, image):
-    """The file: images, and class numbers whose names stand in the schema."""
+    """Write FairFace's file: images, and class numbers whose names are in the schema.
+
+    Args:
+        labels: Labels of each row.
+        image: Function from a row's number to a file's bytes.
+
+    Returns:
+        The file's bytes.
+    """
     features = {name: {"names": names, "_type": "ClassLabel"} for name, names in FAIRFACE.items()}
     features |= {"image": {"_type": "Image"}, "service_test": {"dtype": "bool", "_type": "Value"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}

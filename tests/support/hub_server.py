@@ -35,6 +35,15 @@ class Repository:
     gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
 
     def commit(self, files, message):
+        """Add a commit.
+
+        Args:
+            files: All files by path.
+            message: Summary.
+
+        Returns:
+            Its hash.
+        """
         sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
         self.commits.append((sha, files))
         self.messages.append(message)
@@ -69,13 +78,28 @@ class Hub(LocalServer):
         self.sent = 0  # bytes of files
 
     def put(self, kind, name, files):
-        """A public repository with one commit of these files (or a folder's), in place of what was there."""
+        """Make a public repository with one commit, in place of an earlier one.
+
+        Args:
+            kind: datasets, models, or spaces.
+            name: OWNER/NAME.
+            files: Content by path, or a folder.
+        """
         if isinstance(files, Path):
             files = {path.name: path.read_bytes() for path in files.iterdir()}
         self.repositories[kind, name] = Repository(False)
         self.repositories[kind, name].commit(files, "made")
 
     def files(self, name, kind="datasets"):
+        """Return the files of a repository's last commit.
+
+        Args:
+            name: OWNER/NAME.
+            kind: datasets, models, or spaces.
+
+        Returns:
+            Content by path.
+        """
         return self.repositories[kind, name].commits[-1][1]
 
     def dispatch(self, request):
@@ -237,6 +261,15 @@ def _is_private(wanted):
 
 @lru_cache(maxsize=8)  # large files are asked for in many small parts
 def entry_of(path, data):
+    """Describe a file as the Hub lists it.
+
+    Args:
+        path: Path in the repository.
+        data: Content.
+
+    Returns:
+        The entry.
+    """
     oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     return {"type": "file", "path": path, "size": len(data), "oid": oid}
 

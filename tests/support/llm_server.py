@@ -44,6 +44,15 @@ def verdicts(by_name):
 
 
 def yes(user, schema):
+    """Answer that every text fits.
+
+    Args:
+        user: The user's message.
+        schema: Schema of the reply.
+
+    Returns:
+        The reply.
+    """
     return verdicts(dict.fromkeys(schema["required"], True))
 
 

@@ -39,6 +39,16 @@ class LocalServer(HTTPServerBase):
 
 
 def as_json(value, status=200, headers=None):
+    """Make an answer of JSON.
+
+    Args:
+        value: Content.
+        status: HTTP status.
+        headers: Headers.
+
+    Returns:
+        The answer.
+    """
     return Response(json.dumps(value), status, headers, content_type="application/json")
 
 

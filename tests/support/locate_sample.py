@@ -16,8 +16,18 @@ NAMES = {"one": ("first name",), "two": ("second name",)}
 
 
 def sample(folder, pictures, n=32):
-    """Evidence of a model whose head WRITER writes strongly; the groups are the halves of what it writes, and
-    prompts and the groups' names lie along the direction in which these differ.
+    """Make the evidence of a model whose head WRITER writes strongly.
+
+    The groups are the halves of what it writes. Prompts and the groups' names lie along the
+    direction in which these differ.
+
+    Args:
+        folder: Folder of the tiny model.
+        pictures: The fixture.
+        n: Number of people.
+
+    Returns:
+        The evidence.
     """
     model = ccs.load(str(folder))
     d = model.encoder.width // 4

@@ -9,7 +9,16 @@ WEIGHTS = {"weights": "0123456789abcdef"}
 
 
 def pruning_rows(model, dataset, values):
-    """Top-1 of each plan ("random@3" is random with seed 3, "random" their mean), against none."""
+    """Make rows of top-1 accuracy ("random@3" is random with seed 3, "random" the mean).
+
+    Args:
+        model: Name of the model.
+        dataset: Name of the dataset.
+        values: Accuracy by ablation set, with that of none.
+
+    Returns:
+        The rows.
+    """
     rows = []
     for name, value in values.items():
         plan, _, seed = name.partition("@")
@@ -26,6 +35,17 @@ def pruning_rows(model, dataset, values):
 
 
 def bias_rows(model, dataset, values, mode="correct"):
+    """Make rows of MaxSkew, mean and sum.
+
+    Args:
+        model: Name of the model.
+        dataset: Name of the gallery.
+        values: MaxSkew by ablation set, with that of none.
+        mode: correct or as-published.
+
+    Returns:
+        The rows.
+    """
     columns = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
     columns |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2, "ceiling": None}
     rows = pruning_rows(model, dataset, values)
@@ -41,12 +61,29 @@ def score_rows(model):
 
 
 def line(text, *beginnings):
-    """Cells of the only table row that begins so."""
+    """Find the only row of a Markdown table that begins with some cells.
+
+    Args:
+        text: Markdown.
+        *beginnings: The first cells.
+
+    Returns:
+        All cells of the row.
+    """
     start = "| " + " | ".join(beginnings) + " |"
     (row,) = (row for row in text.splitlines() if row.startswith(start))
     return [cell.strip() for cell in row.strip("|").split(" | ")]
 
 
 def section(text, heading):
+    """Find a section.
+
+    Args:
+        text: Markdown.
+        heading: Line of its heading.
+
+    Returns:
+        Its text.
+    """
     after = text.split(f"{heading}\n", 1)[1]
     return re.split(r"\n#{1,3} ", after)[0]

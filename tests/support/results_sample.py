@@ -17,7 +17,16 @@ OF_TABLE = {
 
 
 def interval(value, width, name=""):
-    """The three cells of an estimate."""
+    """Make the three cells of an estimate.
+
+    Args:
+        value: The estimate.
+        width: Half of the interval's width.
+        name: Name of the estimate, if it isn't `value`.
+
+    Returns:
+        The cells by column.
+    """
     low, high = (f"{name}_low", f"{name}_high") if name else ("low", "high")
     return {name or "value": value, low: value - width, high: value + width}
 
@@ -38,7 +47,15 @@ def sample_rows(model):
 
 
 def manifest_for(model, tables):
-    """A complete manifest, as batch.compute writes one."""
+    """Make a complete manifest, as batch.compute writes one.
+
+    Args:
+        model: Name of the model.
+        tables: Entries of its tables.
+
+    Returns:
+        The manifest.
+    """
     drawn = {"fingerprint": "bb", "source": "drawn"}
     return {
         "schema_version": schema.VERSION,
@@ -61,12 +78,30 @@ def manifest_for(model, tables):
 
 
 def write_model(folder, model, only=tuple(schema.TABLES)):
-    """A model's folder with these tables and its manifest."""
+    """Write a model's folder with two rows in each table, and its manifest.
+
+    Args:
+        folder: Folder of the results.
+        model: Name of the model.
+        only: Names of the tables.
+
+    Returns:
+        The model's folder.
+    """
     return write(folder, model, {name: sample_rows(model)[name] for name in only})
 
 
 def write(folder, model, tables):
-    """The same with tables of these rows."""
+    """Write a model's folder with tables of given rows, and its manifest.
+
+    Args:
+        folder: Folder of the results.
+        model: Name of the model.
+        tables: Rows by table.
+
+    Returns:
+        The model's folder.
+    """
     target = folder / results.folder_name(model)
     entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
     results.write_manifest(target, manifest_for(model, entries))

@@ -52,7 +52,15 @@ def config(name):
 
 
 def write_model(folder, name):
-    """A model of that architecture with the texts of a SigLIP; `ccs.load` it while `narrow`."""
+    """Write a model of an architecture with the texts of a SigLIP; `ccs.load` it while `narrow`.
+
+    Args:
+        folder: Folder to write.
+        name: Name of open_clip's architecture.
+
+    Returns:
+        The folder.
+    """
     config_small = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -87,7 +95,16 @@ def write_tokenizer(folder):
 
 
 def encoder(name, seed=0, shaken=True):
-    """The architecture's image encoder, small, with random weights unless they stay as they are made."""
+    """Build the small image encoder of an architecture.
+
+    Args:
+        name: Name of open_clip's architecture.
+        seed: Seed of the weights.
+        shaken: Whether all weights are random; otherwise they stay as they are made.
+
+    Returns:
+        The module.
+    """
     config_small = config(name)
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

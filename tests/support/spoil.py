@@ -4,7 +4,15 @@ import json
 
 
 def says(file, **values):
-    """Entries of a JSON file, by dotted path with `__` for the dot; None deletes."""
+    """Set entries of a JSON file.
+
+    Args:
+        file: Name of the file.
+        **values: Value by path, with `__` between its parts; None deletes.
+
+    Returns:
+        A function that spoils a folder.
+    """
 
     def spoil(folder):
         content = json.loads((folder / file).read_text("utf-8"))
@@ -23,11 +31,28 @@ def says(file, **values):
 
 
 def part(file, path):
-    """Entries of one part of a JSON file, as `says` sets them."""
+    """Set entries of one part of a JSON file, as `says` does.
+
+    Args:
+        file: Name of the file.
+        path: Path of the part, with `__` between its parts.
+
+    Returns:
+        A function of values that returns one that spoils a folder.
+    """
     return lambda **values: says(file, **{f"{path}__{key}": value for key, value in values.items()})
 
 
 def holds(file, content):
+    """Replace a file's content.
+
+    Args:
+        file: Name of the file.
+        content: Bytes.
+
+    Returns:
+        A function that spoils a folder.
+    """
     return lambda folder: (folder / file).write_bytes(content)
 
 

@@ -6,14 +6,28 @@ import torch
 
 
 def tiny_config(quick_gelu=False, embed_dim=24, **vision):
-    """Six layers of four heads of dimension 8, 17 tokens; `vision` overrides entries of vision_cfg."""
+    """Configure six layers of four heads of dimension 8, and 17 tokens.
+
+    Args:
+        quick_gelu: Whether the activation is QuickGELU.
+        embed_dim: Dimensions of the embedding.
+        **vision: Entries of vision_cfg.
+
+    Returns:
+        open_clip's configuration.
+    """
     vision_cfg = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 6, "head_width": 8, **vision}
     text_cfg = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
     return {"embed_dim": embed_dim, "quick_gelu": quick_gelu, "vision_cfg": vision_cfg, "text_cfg": text_cfg}
 
 
 def shake(module, seed):
-    """Random values for all parameters, biases and norms too: at zero and one they would hide mistakes."""
+    """Give all parameters random values, biases and norms too: at zero and one they would hide mistakes.
+
+    Args:
+        module: Module to write to.
+        seed: Seed.
+    """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         if parameter.ndim == 1:
@@ -28,6 +42,15 @@ def shake(module, seed):
 
 
 def tiny_clip(seed, **config_of):
+    """Build open_clip's module of a `tiny_config`.
+
+    Args:
+        seed: Seed of the weights.
+        **config_of: As in `tiny_config`.
+
+    Returns:
+        The module.
+    """
     import open_clip
 
     with torch.random.fork_rng():
@@ -38,14 +61,32 @@ def tiny_clip(seed, **config_of):
 
 
 def write_tiny_model(folder, *, seed=0, **config_of):
-    """A random model of a `tiny_config`; its mean and deviation are not the usual ones."""
+    """Write a random model of a `tiny_config`; its mean and deviation are not the usual ones.
+
+    Args:
+        folder: Folder to write.
+        seed: Seed of the weights.
+        **config_of: As in `tiny_config`.
+
+    Returns:
+        The folder.
+    """
     preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
     config = {"model_cfg": tiny_config(**config_of), "preprocess_cfg": preprocess}
     return save(folder, tiny_clip(seed, **config_of), config)
 
 
 def save(folder, clip, config):
-    """A model in open_clip's own format."""
+    """Write a model in open_clip's own format.
+
+    Args:
+        folder: Folder to write.
+        clip: open_clip's module.
+        config: Content of its configuration file.
+
+    Returns:
+        The folder.
+    """
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -47,13 +47,31 @@ class Visitor(AbstractContextManager["Visitor"]):
         return list(csv.DictReader(answer.text.splitlines()))
 
     def send(self, path, files=None, **fields):
-        """The answer to a form."""
+        """Send a form.
+
+        Args:
+            path: Route of the form.
+            files: Files to upload.
+            **fields: Fields of the form.
+
+        Returns:
+            The answer.
+        """
         data = {"page": self.key, "at": self.at, **fields}
         self.last = self.client.post(f"/{path}", data=data, files=files, headers=self._have())
         return self.last
 
     def post(self, path, files=None, **fields):
-        """Send a form, and take what differs."""
+        """Send a form, and take the regions that differ.
+
+        Args:
+            path: Route of the form.
+            files: Files to upload.
+            **fields: Fields of the form.
+
+        Returns:
+            The visitor.
+        """
         return self.take(self.send(path, files, **fields))
 
     def whole(self):
