@@ -66,23 +66,21 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
         for line in COMMANDS:
             assert command(line.replace("URL", server.base_url)) == 0, line
         assert server.asked
-    printed = capsys.readouterr().out
+    capsys.readouterr()
     gallery = ccs.open_gallery("faces", attribute="gender")
     settings = {"template": "a photo of a {}", "top": 6, "ablate": "L5.H1"}
     table = ccs.bias("my_clip", gallery, ["judge", "nurse"], **settings).rows
-    assert set(table["occupation"]) >= {"judge", "nurse"}
+    assert {"judge", "nurse"} <= set(table["occupation"])
     assert ccs.open_dataset("pets", template="a photo of a {}").classes == ("cat", "dog")
     options = {"attribute": "gender", "occupations": "judge, nurse, cook, pilot", "preserve": "pets"}
     assert len(ccs.localize("my_clip", "faces", **options, method=score_gap).effects) > 0
     ages = ccs.open_gallery("faces", attribute="age").groups["age"]
     assert ages.tolist()[:3] == ["10-19", "10-19", "20-29"]
-    assert "random:layers" in printed
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
     first_results = results.read_results(study / "results" / "my_clip")
     assert set(first_results.table("pruning")["dataset"]) == {"pets"}
     assert set(first_results.table("bias")["dataset"]) == {"faces"}
     assert len(results.read_results(study / "judged" / "my_clip").manifest["judges"]) == 2
-    assert (study / "pruned" / "open_clip_model.safetensors").is_file()
 
     # A run's tables replace those of an earlier one.
     again = f"{COMPUTE} --out results"

@@ -49,7 +49,6 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert one_fits > both_fit > 0
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
-    assert manifest["measured"]["seconds"]["statistics"] > 0
     assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
     spans, scores = read.table("spans"), read.table("scores")
     assert (len(spans), len(scores)) == (16 * 2, 16)
@@ -71,12 +70,8 @@ def accuracy_without(folder, model, off, name="world/letters"):
 
 def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_folder):
     model = ccs.load(str(tiny_folder))
-    rows = (
-        results.read_results(small_run / "tiny")
-        .table("pruning")
-        .query("metric == 'top1'")
-        .set_index("ablation")
-    )
+    pruning = results.read_results(small_run / "tiny").table("pruning")
+    rows = pruning.query("metric == 'top1'").set_index("ablation")
     for plan in ("none", "random", "high"):
         row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
         expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
@@ -133,9 +128,6 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in printed
         written = results.read_manifest(tmp_path / "tiny")
         assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in written["absent"])
-        spent, *_ = written["measured"]["spent"]
-        role = "labeler" if "--labeler" in options else "judge"
-        assert (spent["role"], spent["calls"], spent["dollars"]) == (role, 0, 0.0)
 
 
 COLUMNS = {"before": "baseline", "after": "value"} | {
@@ -270,8 +262,7 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
     parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "measure")]
     start = ["checks", "statistics", "texts", "spans", "labels", "judgments", "chance"]
     assert list(dict.fromkeys(doing)) == [*start, *parts]
-    assert done == sorted(done)
-    assert (done[0], done[-1]) == (0, 1)
+    assert (done, done[0], done[-1]) == (sorted(done), 0, 1)
     shutil.rmtree(next((tmp_path / ".stages").glob("*/measure--world--clips")))
     doing, done = shares(capsys, args)  # the others are done, and not done again
     assert set(doing) == {"measure/world/clips"}

@@ -168,7 +168,6 @@ def test_heads_of_every_kind_mean_the_same(tiny_model):
     assert (intervention[-1], str(intervention[:2])) == (Head(5, 2), "L4.H0=0.3 L5.H1")
     for wrong in (
         lambda: Head(7.0, 1),
-        lambda: Head(True, 1),
         lambda: Head(1, -1),
         lambda: Head(1, 1, "X"),
         lambda: Intervention({Head(1, 1): True}),
