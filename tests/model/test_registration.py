@@ -5,6 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
+from timm.models import vision_transformer
+from timm.models.vision_transformer import Block as Layer
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,33 +22,6 @@ HEADS = HeadSet.parse("L0.H1 L1.H0")
 DIM = 24  # of the tiny model
 
 
-class SelfAttention(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.num_heads, self.head_dim = heads, width // heads
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def values(self, x):
-        parts = self.qkv(x).chunk(3, -1)
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-
-    def forward(self, x):
-        return self.proj(self.values(x))
-
-
-class Layer(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = SelfAttention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, 48), nn.SiLU(), nn.Linear(48, width))
-
-    def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
-
-
 class SmallViT(nn.Module):
     """A Vision Transformer that reads the mean of all tokens."""
 
@@ -55,7 +30,7 @@ class SmallViT(nn.Module):
         self.size, self.width = size, width
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.positions = nn.Parameter(torch.randn((size // patch) ** 2, width))
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(width, heads, qkv_bias=True) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, DIM)
 
     def stem(self, pixels):
@@ -69,7 +44,7 @@ class SmallViT(nn.Module):
 
 
 def decompose_block(layer):
-    attention = layer.attention
+    attention = layer.attn
     sizes = {"n_heads": attention.num_heads, "head_dim": attention.head_dim}
     return Block(
         module=attention,
@@ -114,7 +89,7 @@ def test_a_registered_encoder_is_one_like_any_other(vit, tiny_folder, tmp_path):
     pixels = torch.randn(3, 3, 24, 24)
     zeroed = copy.deepcopy(vit)
     for head in HEADS:
-        zeroed.layers[head.layer].attention.proj.weight.data[:, 8 * head.head : 8 * head.head + 8] = 0
+        zeroed.layers[head.layer].attn.proj.weight.data[:, 8 * head.head : 8 * head.head + 8] = 0
     expected = F.normalize(zeroed(pixels), dim=-1).detach()
     with torch.no_grad(), ccs.ablate(vit, HEADS):
         np.testing.assert_allclose(F.normalize(vit(pixels), dim=-1), expected, atol=1e-6)
@@ -145,10 +120,12 @@ def test_a_wrong_decomposition_is_refused(vit):
 def test_a_projection_that_is_never_called_is_reported(vit, monkeypatch):
     """Heads can still be ablated in a `Model`, whose forward pass is this package's."""
 
-    def forward(self, x):
-        return F.linear(self.values(x), self.proj.weight, self.proj.bias)
+    def forward(self, x, **_):
+        parts = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv(x).chunk(3, -1))
+        values = F.scaled_dot_product_attention(*(part.transpose(1, 2) for part in parts))
+        return F.linear(values.transpose(1, 2).flatten(2), self.proj.weight, self.proj.bias)
 
-    monkeypatch.setattr(SelfAttention, "forward", forward)
+    monkeypatch.setattr(vision_transformer.Attention, "forward", forward)
     check = ccs.register_encoder(is_small_vit, decompose, vit)
     assert check.in_module is None
     assert check.ablation <= 1e-6
