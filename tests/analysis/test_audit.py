@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import HeadSet
+from ccs import HeadSet, InputError
 from ccs.analysis.audit import audit
 from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.analysis.preference import measure_part_changes
-from ccs.errors import InputError
 from ccs.texts.prompts import load_prompts
 
 CROSSED = "gender,skin tone"

@@ -11,13 +11,12 @@ from urllib.parse import parse_qsl
 import gradio
 import pytest
 
-from ccs import results
+from ccs import InputError, results
 from ccs.app.jobs import Canceled
 from ccs.app.page import regions
 from ccs.app.services import analyses
 from ccs.app.services.analyses import Analyses, Request
 from ccs.app.services.cache import Cache
-from ccs.errors import InputError
 from tests.support import app_sample
 from tests.support.app_page import Watched, bare_app, do, opened
 from tests.support.datasets_sample import as_parquet, cells

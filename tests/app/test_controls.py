@@ -14,6 +14,7 @@ from PIL import Image
 
 import ccs
 import ccs_benchmark
+from ccs import HeadSet, InputError, Intervention
 from ccs.analysis import carriers
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
@@ -25,8 +26,6 @@ from ccs.app.session import MAX_HISTORY
 from ccs.app.views import VIEWS, claims, classify, fairer, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
-from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import class_weights
 from ccs.model.editing import fit_edits
 from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery

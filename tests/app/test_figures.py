@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ccs
-from ccs import results
+from ccs import Head, HeadSet, results
 from ccs.analysis.galleries import embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import interval
@@ -21,7 +21,6 @@ from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, embed_query
-from ccs.heads import Head, HeadSet
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.skew import max_skew
 from ccs.model.maps import heatmap

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccs import Head, HeadSet, InputError, Intervention
 from ccs.app.html import for_visitors
 from ccs.app.state import OWN, State, clean_line, from_query, split_texts
-from ccs.errors import InputError
-from ccs.heads import Head, HeadSet, Intervention
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(clean_line).filter(bool)

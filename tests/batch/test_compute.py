@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs import results
+from ccs import HeadSet, InputError, results
 from ccs.analysis.bias import MEAN
 from ccs.analysis.galleries import embed_occupations
 from ccs.app import api
@@ -21,8 +21,6 @@ from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute.run import Run
 from ccs.batch.compute.stages import Processes
 from ccs.data.open import open_dataset
-from ccs.errors import InputError
-from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking

@@ -15,10 +15,9 @@ import torch
 from torch.distributed import TCPStore
 
 import ccs
-from ccs import results
+from ccs import InputError, results
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs
-from ccs.errors import InputError
 from tests.support.compute_sample import arguments, contents, same_tables
 
 KILLS = int(os.environ.get("CCS_KILLS", "2"))

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ccs import paper
+from ccs import InputError, paper
 from ccs.batch.compute import Settings
 from ccs.batch.compute import __main__ as compute
 from ccs.cli import command_line
 from ccs.cli.options import read_names
-from ccs.errors import InputError
 
 
 def test_a_suite_has_the_studys_k_by_default_and_a_run_is_quick_unless_it_is_full():

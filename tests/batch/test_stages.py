@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from ccs import Head, InputError
 from ccs.batch.compute.__main__ import main
 from ccs.batch.compute.inputs import load, shards_of
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
 from ccs.data import ImageSet
-from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 from tests.support.compute_sample import fork

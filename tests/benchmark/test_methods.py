@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ccs import Head
+from ccs import Head, HeadSet
 from ccs.analysis.carriers import counterparts, head_outputs
 from ccs.analysis.evidence import rank_heads
-from ccs.heads import HeadSet
 from ccs.model.encoder import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span

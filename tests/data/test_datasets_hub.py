@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccs import paper
+from ccs import InputError, paper
 from ccs.batch import report
 from ccs.data import SOURCES, clips
 from ccs.data.open import open_dataset
-from ccs.errors import InputError
 from scripts.datasets_table import as_markdown
 from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
 

@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode, urlsplit
@@ -36,26 +35,6 @@ def ask(address, method, path, body=None, **headers):
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-@pytest.fixture(scope="module")
-def canary():
-    """A server that notes who connects."""
-    hits = []
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def watch():
-            while True:
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    return
-                hits.append(connection)
-                connection.close()
-
-        threading.Thread(target=watch, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/x.png", hits
-    assert hits == []
 
 
 CLOSED = {
@@ -98,9 +77,8 @@ def files(place):
     return [data, {"path": place}, {"path": place, "url": place}, {"data": [{"deep": [data]}]}]
 
 
-def test_no_path_or_address_is_opened_by_the_api(address, canary):
-    url, _ = canary
-    for place in (url, "/etc/passwd", "file:///etc/passwd"):
+def test_no_path_or_address_is_opened_by_the_api(address, httpserver):
+    for place in (httpserver.url_for("/x.png"), "/etc/passwd", "file:///etc/passwd"):
         for value in files(place):
             for path in ("call/classify", "call/v2/classify", "queue/join", "mcp/"):
                 call = {"data": [[value], ["a"]], "images": [value], "fn_index": 0, "params": value}
@@ -115,12 +93,12 @@ def test_no_path_or_address_is_opened_by_the_api(address, canary):
         _, answer = ask(address, "GET", f"/gradio_api/call/classify/{event}")
         assert b"isn't base64 text" in answer
         assert b"root:" not in answer
+    assert httpserver.log == []  # nobody has asked
 
 
-def test_no_path_or_address_is_opened_by_mcp(address, canary):
-    url, _ = canary
+def test_no_path_or_address_is_opened_by_mcp(address, httpserver):
     headers = {**JSON, "Accept": "application/json, text/event-stream"}
-    for place in (url, "/etc/passwd"):
+    for place in (httpserver.url_for("/x.png"), "/etc/passwd"):
         arguments = {"images": [place], "classes": ["a"]}
         call = {"name": "classify", "arguments": arguments}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
@@ -129,6 +107,7 @@ def test_no_path_or_address_is_opened_by_mcp(address, canary):
         assert b"isn't base64 text" in answer
         body["params"]["arguments"]["images"] = files(place)[:1]
         assert ask(address, "POST", "/gradio_api/mcp/", json.dumps(body), **headers)[0] == 422
+    assert httpserver.log == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccs.errors import InputError
-from ccs.heads import Head
+from ccs import Head, InputError
 from ccs.judges import _PAPER_JUDGES, DEFAULT_MODELS, JudgeSettings, JudgeSpec, paper_panel, parse_panel
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Spending, find_cost, read_prices

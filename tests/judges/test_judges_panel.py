@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccs.errors import InputError
-from ccs.heads import Head
+from ccs import Head, InputError
 from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples

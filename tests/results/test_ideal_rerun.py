@@ -7,10 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper
+from ccs import Head, paper
 from ccs.batch import report
 from ccs.batch.report import overlaps
-from ccs.heads import Head
 from ccs.results import Collection, Results
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score

@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper
+from ccs import Head, HeadSet, paper
 from ccs.batch import report
-from ccs.heads import Head, HeadSet
 from ccs.results import Results
 from research.paper import audit
 from tests.support.shared import SHARED

@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import results
-from ccs.errors import InputError
+from ccs import InputError, results
 from ccs.results import Results, queries, schema
 from tests.support.results_sample import manifest_for, sample_rows, write_model
 

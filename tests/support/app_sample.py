@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ccs import results
-from ccs.heads import Head, HeadSet
+from ccs import Head, HeadSet, results
 from tests.support.results_sample import interval, manifest_for, sample_rows
 
 CONCEPTS = ("Colors", "Places", "Animals", "Professions", "Letters", "Patterns")

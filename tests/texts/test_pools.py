@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 from huggingface_hub import constants
 
-from ccs import paper
-from ccs.errors import InputError
+from ccs import InputError, paper
 from ccs.texts import labels, pools
 
 PHOTOGRAPHS = pools.load_pool("photographs")
