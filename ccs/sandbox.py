@@ -174,7 +174,7 @@ class _Counter:
 
 
 def _limit(limit: int, value: int) -> None:
-    with suppress(ValueError, OSError):  # some systems know a limit and do not let it be set
+    with suppress(ValueError, OSError):  # some systems have a limit that can't be set
         resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
 
 

@@ -174,7 +174,7 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
         unchanged = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
         if np.median(unchanged.max(axis=1)) < RELATED:
             alone = None
-        else:  # from the same tokens a head that was not trained writes the same
+        else:  # an untrained head has the same output for the same tokens
             merit = np.where(same_layer, alike + unchanged, -2)
     pairs = []
     for row, column in zip(*linear_sum_assignment(-merit), strict=True):

@@ -230,7 +230,7 @@ class Half:
         fresh = subject.fresh(attribute, seed)
         groups = (fresh or subject.sets.people).groups
         rows: Any = slice(None)
-        if not fresh:  # of the numbers of the people, those in this half
+        if not fresh:  # indices of the people in this half
             whole = subject.whole(attribute)
             rows = halves(replace(whole, people=np.arange(len(whole.groups))), seed)[1].people
         self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}

@@ -37,7 +37,7 @@ from ccs.heads import TEXT, Head, HeadSet
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-WAITING = 16  # calls in line
+WAITING = 16  # queued calls
 UNREAD = 256  # answers kept until they are fetched: up to 0.2 MB each, and Gradio would keep 2,000
 IMAGE_BYTES, IMAGES, CLASSES, OCCUPATIONS, TOP = 2**20, 8, 50, 20, 100
 HEAVY = ("find_heads", "classify", "rank_people", "measure_bias")

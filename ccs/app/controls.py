@@ -23,7 +23,7 @@ from ccs.heads import Head, HeadSet, Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
-COPIES, MORE = 3, 2**30  # copies of the weights that an analysis holds, and other bytes it needs
+COPIES, MORE = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
 
 
 def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
@@ -214,7 +214,7 @@ def analyze(
     weights = sum(values.nbytes for values in model.clip.state_dict().values())
     require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
     if not is_public(place) and Path(place).is_dir():
-        place = str(Path(place).resolve())  # the run is in a folder of its own
+        place = str(Path(place).resolve())  # the run works in another folder
     texts = "world" if saw_drawings_only(name) else "photographs"
     request = Request(name, place, model.weights_hash, dataset, count, texts)
 

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FORM, IMAGES = 256 * 2**10, 64 * 2**20  # bytes of a form, and of images or a gallery
 HELD = 192 * 2**20  # bytes of all bodies that are being received
-AT_ONCE, CALLS = 24, 4  # of an address: requests and streams at a time, and API calls in line
-SECONDS = 60.0  # in which a body must arrive
+AT_ONCE, CALLS = 24, 4  # per address: requests and streams at a time, and queued API calls
+SECONDS = 60.0  # seconds until a body must have arrived
 API = "/gradio_api"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -45,7 +45,7 @@ class Guard:
     def __init__(self, app: ASGIApp, forms: Iterable[str], functions: Iterable[str]) -> None:
         self.app, self._open, self._held = app, Counter[tuple[str, str]](), 0
         posts, names = "|".join(map(re.escape, forms)), "|".join(functions)
-        self._rules = {  # methods and paths -> bytes of the body
+        self._rules = {  # methods and paths -> largest body in bytes
             r"(GET|HEAD) (/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip)": 0,
             r"GET /(work|program|figure\.csv)": 0,
             r"POST /(images/add|bias/gallery)": IMAGES,
@@ -96,7 +96,7 @@ class Guard:
             pass
         finally:
             self._held -= len(body)
-            self._open -= Counter([slot])  # without slots at 0
+            self._open -= Counter([slot])  # drops slots at 0
 
     async def _read(self, request: Request, body: bytearray, limit: int) -> None:
         """Read the body. Raises HTTPException if it is too large or too slow."""

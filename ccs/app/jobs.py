@@ -16,7 +16,7 @@ from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-OF_ADDRESS, OF_ALL = 32, 200  # jobs that wait or run
+OF_ADDRESS, OF_ALL = 32, 200  # waiting and running jobs: of an address, and of all
 SILENT = 20.0  # seconds without a poll after which a job ends
 FAILED = "Something went wrong; the error was logged. Any click tries again."
 Tell = Callable[[float, str], None]
@@ -120,7 +120,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self._jobs: list[Job] = []  # in order of arrival, not done
+        self._jobs: list[Job] = []  # unfinished, in order of arrival
         self._threads = ThreadPoolExecutor(OF_ALL)
 
     def start(self, job: Job) -> None:

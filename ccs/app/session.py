@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 FACE_SIDE = 96
 MAX_HISTORY = 100  # steps that can be undone
-SECONDS = 3600  # that a session is kept without a request
-MOST, LIMIT = 200, 512 * 2**20  # sessions, and bytes of all of them: their images
-OF_ADDRESS = LIMIT // 4  # bytes of an address
+SECONDS = 3600  # until an unused session ends
+MOST, LIMIT = 200, 512 * 2**20  # limits: sessions, and bytes of all their images
+OF_ADDRESS = LIMIT // 4  # bytes per address
 
 
 class App:

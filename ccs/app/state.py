@@ -96,7 +96,7 @@ def split_texts(typed: str) -> tuple[str, ...]:
 
     On one line, a text between quotation marks may hold commas.
     """
-    if len(typed) > (longest := MAX_TEXTS * (MAX_TEXT_LENGTH + 2)):  # before csv, which has limits of its own
+    if len(typed) > (longest := MAX_TEXTS * (MAX_TEXT_LENGTH + 2)):  # before csv, which has its own limits
         raise InputError(f"The texts have {len(typed):,} characters; at most {longest:,} are allowed.")
     rows = [row for row in typed.splitlines() if row.strip()]
     if len(rows) == 1:

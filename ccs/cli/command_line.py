@@ -122,7 +122,7 @@ class Command(Generic[T]):
 
     def app(self) -> App:
         """Return the parser of the options."""
-        spec = sys.modules[self.settings.__module__].__spec__  # as `__main__` too it has the module's name
+        spec = sys.modules[self.settings.__module__].__spec__  # has the module's name even as `__main__`
         module = spec.name.removesuffix(".__main__") if spec else ""
         subcommand = module.startswith(("ccs.", "batch."))
         program = f"clip-ccs {module.rpartition('.')[2]}" if subcommand else f"python -m {module}"

@@ -165,7 +165,7 @@ def list_files(place: Path | Opener, source: str) -> Files:
                 openers[path] = file
     except InputError:
         raise
-    except Exception as error:  # zipfile and tarfile raise many kinds
+    except Exception as error:  # zipfile and tarfile raise many exception types
         if isinstance(error, OSError) and error.strerror:
             name = as_text(str(error.filename or source))
             raise InputError(f"{name!r} cannot be read: {error.strerror}.") from None

@@ -55,7 +55,7 @@ def reachable(seconds: float) -> bool:
     answers: list[bool] = []
 
     def ask() -> None:
-        with suppress(Exception):  # the Hub's client raises dozens of kinds
+        with suppress(Exception):  # the Hub's client raises dozens of exception types
             get_session().head(endpoint(), timeout=seconds)
             answers.append(True)
 
@@ -78,7 +78,7 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
         yield
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # these libraries raise dozens of kinds
+    except Exception as error:  # these libraries raise dozens of exception types
         kinds = {kind.__name__ for kind in type(error).__mro__}
         words = next(words for names, words in _EXPLANATIONS.items() if kinds & {*names.split()})
         words = words.format(hub=hub, error=error, text=" ".join(str(error).split())[:300])

@@ -20,7 +20,7 @@ from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
 
-VERSION = 2  # raised whenever the image of the same factors changes
+VERSION = 2  # raise it when the image of the same factors changes
 SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 FRESH = 10**6

@@ -29,7 +29,7 @@ from ccs.metrics.stats import Estimate
 Scores = NDArray[np.float32]
 DRAWS = 500
 CHANCE_DRAWS = 1000
-_CHANCE, _WITHIN = 2, 7  # parts of seeds
+_CHANCE, _WITHIN = 2, 7  # components of random seeds
 _AUCS = 200  # random rankings, combined at random for the mean
 
 
@@ -177,7 +177,7 @@ class Measuring:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
         wanted = self._metrics if metrics is None else tuple(metrics)
         ranked = [(pool, pool.cosines(pictures, scores, self._map)) for pool in self._pools]
-        if not self._levels:  # once; draws, too, before several threads ask for them
+        if not self._levels:  # computed once; draws too, before threads share them
             _ = [(pool.drawn, pool.half) for pool in self._pools]
             self._levels = chance_levels([self._random(pool) for pool in self._pools])
         cases = [(pool, row, prompt) for pool, rows in ranked for prompt, row in enumerate(rows)]
@@ -264,7 +264,7 @@ class Measuring:
         rng, k = np.random.default_rng([*pool.seed, _CHANCE]), self._question.k
         size, shares = (CHANCE_DRAWS, len(pool.rows)), pool.shares(pool.counts)
         # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
-        codes = pool.codes.astype(np.intp)  # which NumPy shuffles faster
+        codes = pool.codes.astype(np.intp)  # NumPy shuffles this type faster
         ranked = np.stack([rng.permutation(codes)[:k] for _ in range(CHANCE_DRAWS)])
         values: dict[MetricName, Floats] = {}
         for name in self._metrics:

@@ -20,7 +20,7 @@ from ccs.metrics.stats import Floats
 
 FEW = 32  # draws for metrics that read every rank of a top K
 SIGMAS = 4.5  # standard deviations beyond K in which the end of a draw's top K is searched first
-_HALVES, _OF_PROMPT, _TIES = 3, 4, 5  # parts of seeds
+_HALVES, _OF_PROMPT, _TIES = 3, 4, 5  # components of random seeds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -94,7 +94,7 @@ class _PassCheck:
         self.root, self.expected = root, list[Ablation]()
 
     def __call__(self, module: Any, inputs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():  # then the pass is traced, and runs later
+        if torch.compiler.is_compiling():  # the pass is only traced now, and runs later
             return
         present = set(map(id, self.root.modules())) if self.expected else set()
         missed = [part for part in self.expected if not part.reached or id(part.module) not in present]

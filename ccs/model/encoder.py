@@ -257,7 +257,7 @@ class Encoder(Decomposition):
                 raise InputError(f"Layer {layer} lies below layer {first}, where this trunk ends.")
         else:
             with without_tf32():
-                inputs = images.to(self.device)  # tokens' numbers stay whole
+                inputs = images.to(self.device)  # token ids stay integers
                 x, first = self._stem(inputs.float() if self.letter == IMAGE else inputs).float(), 0
         for below in range(first, layer):
             x = self.layers[below].finish(x, self._values(x, below, record))

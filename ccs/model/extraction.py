@@ -99,7 +99,7 @@ def _loaded(name: str) -> Any:
     path = name.removeprefix(HUB)
     try:
         return AutoModelForImageTextToText.from_pretrained(path, dtype="auto", use_safetensors=True)
-    except Exception as error:  # its reader raises dozens of kinds
+    except Exception as error:  # its reader raises dozens of exception types
         explanation = without_folders(reason(error))[:300]
         raise InputError(
             f"{name[:100]!r} can't be loaded as a vision-language model ({explanation})."

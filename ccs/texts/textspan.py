@@ -33,7 +33,7 @@ RELATIVE = 1e-6
 """The share of the largest singular value below which a direction is noise of float32 contributions."""
 
 _TIE = 1e-9  # scores with a smaller relative difference are equal: they differ only by rounding
-_EXHAUSTED = 1e-18  # of the first score: below it only rounding is left of the texts
+_EXHAUSTED = 1e-18  # share of the first score below which only rounding is left
 
 log = logging.getLogger(__name__)
 

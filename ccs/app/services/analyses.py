@@ -43,9 +43,9 @@ DATASETS = {
 }
 """Images to analyze a model on, by the name that is shown: datasets of the Hub, and synthetic scenes."""
 MIN_COUNT, DEFAULT_COUNT, MAX_COUNT = 2, 1000, 5000
-KEPT = 50  # results, the least recently used go first
+KEPT = 50  # results; the least recently used are deleted first
 LONGEST = 1800.0  # seconds that a run may take
-NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
+NICE = 15  # a run yields to visitors; it stays in the session, or nice has no effect
 
 Progress = Generator[tuple[float, str], None, None]  # the share that is done, and what is being done
 

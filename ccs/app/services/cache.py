@@ -24,7 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LIMIT = 640 * 2**20  # bytes, of all visitors together
-ENTRY = 100  # bytes of overhead of any value, about
+ENTRY = 100  # approximate overhead of a value in bytes
 RETRY = 60.0  # seconds after which what couldn't be loaded is tried again
 WAITING = 4  # values that may wait to be loaded
 
@@ -55,7 +55,7 @@ class Cache:
     def __init__(self, limit: int = LIMIT) -> None:
         self._items: LRUCache[Hashable, tuple[Hashable, Any]] = LRUCache(limit, getsizeof=size_of)
         self._lock = threading.Lock()
-        self._running: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # a lock by key
+        self._running: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # key -> lock
 
     def get(self, key: Hashable, make: Callable[[], T], tell: Tell = keep_quiet) -> T:
         """Return the value of a key, computed now if there is none. Other threads wait meanwhile.
@@ -75,7 +75,7 @@ class Cache:
             if (item := self._items.get(key)) is not None:
                 return cast(T, item[1])
             value = make()
-            with self._lock, suppress(ValueError):  # too large to be kept
+            with self._lock, suppress(ValueError):  # too large for the cache
                 self._items[key] = key, value
             return value
         finally:

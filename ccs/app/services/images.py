@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST, STEP = 120, 10**11  # the most images and floating-point operations of a part
-TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # of the kept activations of the first layer, and of others
+MOST, STEP = 120, 10**11  # limits of a part: images, and floating-point operations
+TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # cached activations: of the first layer, and of others
 EXTREMES = 6
 
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
@@ -75,7 +75,7 @@ class Images:
 
     def _parts(self, model: Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
-        layer = getattr(images, "layer", None)  # of a trunk
+        layer = getattr(images, "layer", None)  # only a trunk has one
         operations = 24 * (model.n_layers - (layer or 0)) * model.encoder.n_tokens * model.encoder.width**2
         n, step = len(images), int(min(MOST, max(4, STEP // operations)))
         for start in range(0, n, step):

@@ -106,7 +106,7 @@ class ModelCache:
 
     def _load(self, name: str) -> Model:
         model = ccs.load(self.place(name), device=AUTO, layers=self._layers(name) or None)
-        hash_of(model)  # half a second for whoever asks first
+        hash_of(model)  # takes half a second the first time
         self.keep(name, model)
         return model
 

@@ -17,7 +17,7 @@ from ccs.sandbox import reason
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
-SECONDS, EACH = 2.0, 0.6  # of processor time for an upload, and more for each of its images
+SECONDS, EACH = 2.0, 0.6  # seconds of processor time for an upload, and for each of its images
 THUMB = 160
 
 
@@ -82,7 +82,7 @@ def _read_one(data: bytes, name: str) -> Pixels | str:
         return f"{name} isn't an image; accepted formats are {', '.join(FORMATS)}."
     except MemoryError:
         raise
-    except Exception as error:  # Pillow's readers raise whatever their format makes them stumble over
+    except Exception as error:  # Pillow's readers raise exceptions of many types
         return f"{name} can't be read: {reason(error)[:200]}."
 
 
@@ -97,5 +97,5 @@ def data_url(image: Image.Image, side: int | None = None) -> str:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer, kind = io.BytesIO(), "png" if image.width * image.height <= 128 * 128 else "jpeg"
-    image.save(buffer, kind, quality=88)  # PNG has none
+    image.save(buffer, kind, quality=88)  # PNG ignores the quality
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -29,7 +29,7 @@ from ccs.metrics.skew import MetricName
 
 OPENING = ("judge", "artist", "teacher")
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
-DRAWS = 400  # of the intervals
+DRAWS = 400  # resamples of an interval
 TONES = "very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark"
 AGES = "child,young,adult,middle-aged,old"
 _PLACES = {name: place for place, name in enumerate(f"{TONES},{AGES}".split(","))}

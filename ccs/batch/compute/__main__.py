@@ -22,7 +22,7 @@ def _main(settings: Settings) -> int:
 
         print(describe_needs(settings))
         return 0
-    log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
+    log = logging.getLogger("ccs")  # its warnings go into manifest and summary
     level = log.level
     log.setLevel(logging.ERROR)
     try:

@@ -300,7 +300,7 @@ class _BiasRows:
             for column, (group, chance) in enumerate(chances.items()):
                 share, before = (float(of.top_shares[index, column]) for of in (result, baseline))
                 columns = _columns(bias_result.Figure(share, share, share, chance, nan), before, None)
-                # An exact count; how far random rankings are from the pool's share, `chance` says.
+                # An exact count; `chance` is the distance of random rankings from the pool's share.
                 yield row | {"metric": f"{schema.TOP_SHARE}{group}"} | columns | {"low": None, "high": None}
 
 

@@ -69,7 +69,7 @@ class Processes:
         values: list[Any] = [None] * self.size
         try:
             torch.distributed.all_gather_object(values, value)
-        except RuntimeError as error:  # Gloo's, whose connection to another process is gone
+        except RuntimeError as error:  # Gloo lost the connection to another process
             raise Lost(LOST) from error
         return values
 
@@ -102,7 +102,7 @@ def start(device: str = "auto") -> Processes:
     require("all", "accelerate")
     from accelerate import PartialState
 
-    # What is exchanged are small Python objects, for which Gloo is enough; NCCL takes one process per GPU.
+    # Processes exchange small Python objects, so Gloo is enough; NCCL takes one process per GPU.
     state = PartialState(cpu=chosen.type == "cpu", timeout=_WAIT, backend="gloo")
     return Processes(state.process_index, state.num_processes, str(state.device))
 
@@ -122,7 +122,7 @@ def in_processes(device: str, work: Callable[[Processes], int]) -> int:
     """
     import torch.distributed
 
-    # A launcher ends the others so when one of a run's processes has ended.
+    # A launcher sends this to the other processes when one has ended.
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     processes = start(device)
     try:

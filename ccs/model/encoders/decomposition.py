@@ -210,7 +210,7 @@ class Decomposition:
         channels, size = self._path(layer).channels, part.n_heads * part.head_dim
         alone = layer >= self._n_blocks or self._readout.first_only
         weights = route.weights
-        if not alone:  # from those that are read to all tokens
+        if not alone:  # from the tokens that are read to all tokens
             weights = weights @ self._readout.pool_tokens(torch.eye(x.shape[1], device=x.device)[None])
         fixed, gain = readout.values[layer].clone(), None
         fixed[..., :size] = 0

@@ -42,7 +42,7 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
             clip, tokenizer = _known(source) if source.place is None else _built(source, source.place)
     except InputError:
         raise
-    except Exception as error:  # open_clip, safetensors, torch, and the Hub raise dozens of kinds
+    except Exception as error:  # open_clip, safetensors, torch, and the Hub raise dozens of exception types
         raise InputError(no_weights(source.name, source.location, error)) from error
     for name, values in clip.named_parameters():
         if not torch.isfinite(torch.stack(torch.aminmax(values))).all():  # without a copy of the largest
@@ -159,7 +159,7 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
         if place is None or place.file("tokenizer.json", MAX_BYTES) is None:
             place = Place(repository=name)
         return HubTokenizer(place, length, rows, clean, bool(keywords.get("strip_sep_token")))
-    except Exception as error:  # the Hub's client raises dozens of kinds
+    except Exception as error:  # the Hub's client raises dozens of exception types
         raise ValueError(f"its tokenizer, the Hub's {name}, can't be loaded: {error}") from error
 
 

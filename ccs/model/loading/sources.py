@@ -189,7 +189,7 @@ def _described(name: str, place: Place) -> Source:
             raise InputError(f"There is no model in {place}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:
         raise
-    except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
+    except Exception as error:  # the Hub's client raises dozens of exception types, all the same to the user
         raise InputError(no_weights(name, str(place), error)) from error
     vision = config["vision_cfg"]
     sizes = "ViT {}x{}, patch {}".format(*(vision.get(key, "?") for key in ("layers", "width", "patch_size")))
@@ -314,7 +314,7 @@ def usable_device(name: str) -> torch.device:
         always = torch.cuda.is_available() and not os.environ.get("SPACES_ZERO_GPU")
         name = "cuda" if always else "cpu"
     try:
-        return torch.empty(0, device=torch.device(name)).device  # with its number
+        return torch.empty(0, device=torch.device(name)).device  # with its index, as in cuda:0
     except (RuntimeError, AssertionError, TypeError) as error:
         cause = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"The device {name!r} can't be used here: {cause}") from None
