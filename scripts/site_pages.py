@@ -95,8 +95,9 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def _page(name: str) -> str:
-    """Return a page of the root without the front matter for Spaces."""
-    return re.sub(r"\A---\n.*?\n---\n", "", (ROOT / name).read_text("utf-8"), flags=re.DOTALL)
+    """Return a page of the root without the front matter for Spaces, and without badges from another host."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", (ROOT / name).read_text("utf-8"), flags=re.DOTALL)
+    return re.sub(r"^\[!\[.*\n", "", text, flags=re.MULTILINE)
 
 
 def on_page_markdown(text: str, *, page: Any, config: Any, files: Files) -> str:

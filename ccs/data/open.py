@@ -67,6 +67,7 @@ def open_dataset(
     Raises:
         InputError: If there is no such set, or it can't be read without doubt.
 
+    Examples:
         >>> subjects = open_dataset("world/subjects", max_images=10)
         >>> len(subjects.images), subjects.labels.dtype.kind    # images, and whole numbers: their classes
         (10, 'i')
@@ -105,6 +106,7 @@ def open_gallery(
     Raises:
         InputError: If there is no such set, or it has no such groups.
 
+    Examples:
         >>> people = open_gallery("world/faces")
         >>> len(people.images), sorted(people.groups)
         (600, ['gender', 'skin tone'])
@@ -133,6 +135,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
     Raises:
         InputError: If there is no such set, or it holds clips.
 
+    Examples:
         >>> open_images("world", 3).images[0].size
         (72, 72)
     """

@@ -168,6 +168,7 @@ def max_skew(groups_ranked: Iterable[Any], pool_counts: Mapping[Any, float], k: 
         InputError: if k is below 1 or above the number of ranked images, a ranked group isn't in the pool, or
             the counts aren't numbers of 0 or more.
 
+    Examples:
         >>> round(max_skew(["m", "m", "m", "f"], {"m": 50, "f": 50}, k=4), 3)    # ln(0.75 / 0.5)
         0.405
     """

@@ -52,6 +52,7 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
     Raises:
         InputError: If the model lacks a head or its heads are unknown, or if a forward pass bypasses them.
 
+    Examples:
         >>> import ccs, torch
         >>> module = ccs.load("organism").clip    # a CLIP module; any other works, too
         >>> with ccs.ablate(module, "L7.H1 L6.H2=0.3"):

@@ -49,6 +49,7 @@ def extract_image_encoder(
     Raises:
         InputError: If the model can't be loaded, has no such encoder, or doesn't fit `text_encoder`.
 
+    Examples:
         >>> from ccs import load
         >>> from transformers import CLIPVisionConfig, CLIPVisionModel
         >>> sizes = {"hidden_size": 192, "intermediate_size": 384, "image_size": 72, "patch_size": 12}

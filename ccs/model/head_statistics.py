@@ -41,6 +41,7 @@ class Moments:
         basis: The directions of the coordinates, [r, D], float32. `coordinates @ basis` is a head's
             contribution to the unit embedding.
 
+    Examples:
         >>> from ccs import load
         >>> Moments.empty(load("organism")).count
         0
@@ -145,6 +146,7 @@ def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None =
     Raises:
         InputError: If the model lacks a head.
 
+    Examples:
         >>> from ccs import load, open_images
         >>> model = load("organism")
         >>> moments = collect_moments(model, [list(open_images("world", 20).images)])

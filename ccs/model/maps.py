@@ -45,6 +45,7 @@ def attention(
     Raises:
         InputError: If the model lacks a head, or its tokens are no grid.
 
+    Examples:
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> attention(model, images, "L7.H1 L7.H2").shape
@@ -96,6 +97,7 @@ def heatmap(
     Raises:
         InputError: As in `attention`, and if vectors don't have the model's dimension or aren't finite.
 
+    Examples:
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> heatmap(model, images, ["a red cat"]).shape

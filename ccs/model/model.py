@@ -62,6 +62,7 @@ def load(
         InputError: If the name is unknown (with close matches), the heads of the image encoder are unknown,
             the activation doesn't fit the weights (QuickGELU), or weights can't be loaded or aren't finite.
 
+    Examples:
         >>> model = load("organism")
         >>> len(model.heads), model.embed_texts(["a red cat"]).shape    # unit rows, float32 [texts, dim]
         (24, (1, 160))
@@ -88,6 +89,7 @@ class Model(Side):
         text_heads: The text encoder's heads that are scored.
         clip: The module, open_clip's or, for a bundled model, a `PlainCLIP` with weights of the same names.
 
+    Examples:
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), open_images("world", 2).images
         >>> model.embed_images(images).shape, model.embed_images(images, [HeadSet(), model.heads]).shape

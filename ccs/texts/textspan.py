@@ -48,6 +48,7 @@ class Span:
             head's texts add up to what they explain together, at most 1.
         index: The text's index in the pool.
 
+    Examples:
         >>> Span("a red cat", 0.2345, 7)
         Span('a red cat', 23.4%)
     """
@@ -90,6 +91,7 @@ def textspan(
         InputError: The pool is smaller than k, the embeddings don't fit or aren't finite, or there are fewer
             than two images.
 
+    Examples:
         >>> from ccs import collect_moments, load, open_images
         >>> model, pool = load("organism"), ["a red cat", "a blue car", "a judge"]
         >>> moments = collect_moments(model, [list(open_images("world", 20).images)])

@@ -92,6 +92,7 @@ def list_models(pattern: str = "*") -> tuple[str, ...]:
     Args:
         pattern: A pattern with `*` for any letters, in any case.
 
+    Examples:
         >>> list_models("organism*")
         ('organism', 'organism-control', 'organism-planted')
     """
