@@ -43,19 +43,9 @@ class Figure:
         return render(f"figures/{self.name}.html", figure=self, **self.values)
 
     @property
-    def file(self) -> str:
-        """The name of its files, without the ending."""
-        return "-".join((str(self.settings["model"]).replace("/", "-"), self.shown_name))
-
-    @property
     def shown_name(self) -> str:
         """Its name on the page."""
         return "-".join(filter(None, (self.name, self.head)))
-
-    @property
-    def source(self) -> str:
-        """The settings as a line, for saved and printed figures."""
-        return " · ".join(f"{name}: {value}" for name, value in self.settings.items() if value)
 
     def csv(self) -> str:
         """Return the rows as CSV, each with the settings that no column holds."""

@@ -67,16 +67,15 @@ def measure_answers(
     return label_images(model, example.classes, example.templates, embedded, texts, sets[1])
 
 
-def answers_figure(screen: Screen, ablate: HeadSet, example: Example, head: Head | None = None) -> Figure:
+def answers_figure(screen: Screen, example: Example, head: Head | None = None) -> Figure:
     """Return the answers to images before and after an ablation.
 
     Args:
-        screen: The screen, with the model.
-        ablate: Heads to ablate, with fitted edits.
+        screen: The screen, with the model and the ablated heads.
         example: Images, classes, and templates.
         head: The only head that is ablated, if the figure is about it.
     """
-    table = measure_answers(screen, ablate, example)
+    table = measure_answers(screen, HeadSet([head]) if head else None, example)
     names = np.repeat([image.name for image in example.images], len(example.classes))
     settings = {**screen.settings, "template": " | ".join(example.templates)}
     settings |= {"ablated heads": str(head)} if head else {}
@@ -139,7 +138,7 @@ def show_classify(screen: Screen) -> dict[str, Any]:
     example = shown_example(screen)
     return {
         "classes": example.classes,
-        "answer": if_ready(lambda: answers_figure(screen, screen.fitted, example)),
+        "answer": if_ready(lambda: answers_figure(screen, example)),
         "why": if_ready(lambda: explain_answers(screen)),
         "unknown": unknown_words(screen.state.model, example.classes),
     }

@@ -50,7 +50,7 @@ def show_heads(screen: Screen) -> dict[str, Any]:
 def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Markup]:
     """Return the parts of a head's panel that the model computes."""
     head, example = record.head, classify.shown_example(screen)
-    alone = classify.answers_figure(screen, HeadSet([head]), example, head)
+    alone = classify.answers_figure(screen, example, head)
     if head.encoder == TEXT:
         return [alone]
     maps = if_ready(partial(attention_maps, screen, record))

@@ -39,7 +39,7 @@ def _steps(screen: Screen) -> dict[str, object]:
     return {
         "record": record,
         "encodes": if_ready(partial(top_images, screen, record)),
-        "without": classify.answers_figure(screen, HeadSet([head]), example, head),
+        "without": classify.answers_figure(screen, example, head),
         "people": if_ready(partial(_people, screen)),
     }
 
