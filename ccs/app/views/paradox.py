@@ -132,7 +132,7 @@ def published_changes() -> list[list[float]]:
     changes = []
     for key, datasets, unit in PUBLISHED:
         table = paper.tables()[key]
-        cells = pd.DataFrame.from_dict(table.rows, "index", columns=table.columns, dtype=float)
+        cells = pd.DataFrame(table.rows, index=table.columns).astype(float).T
         both = [[cells[f"{n}/{kind}"] - cells[f"{n}/original"] for n in datasets] for kind in ("high", "low")]
         changes.append([float(np.nanmean(kind)) / (unit or len(paper.occupations())) for kind in both])
     return changes
