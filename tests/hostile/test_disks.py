@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -155,6 +156,11 @@ def test_without_locks_no_run_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", none)
     with pytest.raises(InputError, match="does not support this"), locked(tmp_path):
         pass
+
+
+def test_without_fsync_files_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
+    assert write_stage(tmp_path).is_file()
 
 
 def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
