@@ -1,4 +1,4 @@
-"""Parse untrusted input in a process of its own, which returns plain values.
+"""Parse untrusted input in its own process, which returns plain values.
 
 A worker has limits of memory, of processor time, and of time on the clock. One that exceeds them is killed
 and replaced, and the user gets a sentence. Workers start when they are first needed, or ahead by `warm`.
@@ -52,9 +52,9 @@ def run(
         function: A function of a module.
         args: Its arguments.
         title: What it reads, to begin a sentence.
-        seconds: The most seconds of processor time.
-        memory: The most bytes of memory, above the worker's own.
-        answer: The most bytes of its value.
+        seconds: Maximum processor time in seconds.
+        memory: Maximum number of bytes of memory, above the worker's own.
+        answer: Maximum number of bytes of its value.
         patience: Seconds on the clock for each of processor time.
 
     Returns:

@@ -65,7 +65,7 @@ class AblationName:
 
     `k`: texts per head from which the levels are computed; None at the main K. `argument`: the concept of a
     `concept`, the head of a `single`, the property in which a `random` matches the high heads. Kinds are not
-    checked: a search names ablation sets of its own (`searched`).
+    checked: a search names its own ablation sets (`searched`).
     """
 
     kind: str

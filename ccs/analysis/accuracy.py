@@ -88,7 +88,7 @@ def accuracy(
         attribute: a column of groups that may be spuriously related to the classes, such as Waterbirds'
             place; each class is then also measured in each group, and the lowest is the worst-group accuracy.
         template: the prompt, with `{}` for the class; not for an opened dataset.
-        max_images: the most images, drawn at random from each class; not for an opened dataset.
+        max_images: maximum number of images, drawn at random from each class; not for an opened dataset.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of resampling.
         device: for a model given by name.

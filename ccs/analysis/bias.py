@@ -130,7 +130,7 @@ def bias(
         template: the prompt, with `{}` for the occupation; by default the gallery's.
         prompts: a named prompt set such as "traits" in place of occupations and template
             (`ccs.texts.prompts`).
-        max_images: the most images, drawn at random from each group, of a gallery opened here; not of
+        max_images: maximum number of images of a gallery opened here, drawn at random from each group; not of
             synthetic people.
         as_published: reproduce the fault of the paper's code, for FairFace by race (`ccs.metrics.skew`).
         skip_unreadable: continue if more than 1% of the images cannot be read.

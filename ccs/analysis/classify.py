@@ -87,7 +87,7 @@ def classify(
         classes: names, or one text with commas between them.
         template: the prompt, with `{}` for the class, or several, whose embeddings are averaged.
         ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
-        max_images: the most images, drawn at random, of a dataset opened here.
+        max_images: maximum number of images, drawn at random, of a dataset opened here.
         device: for a model given by name.
 
     Returns:

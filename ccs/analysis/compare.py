@@ -92,7 +92,7 @@ def compare(
         texts: the pool of texts along which they are compared.
         gallery: people to rank, for each model's MaxSkew.
         attribute: the column of groups; by default gender, or else the first.
-        max_images: the most images, of a set opened here.
+        max_images: maximum number of images, of a dataset opened here.
         top: pairs whose heads are also ablated.
         device: for models given by name.
 

@@ -95,7 +95,7 @@ def edit_heads(
             nothing, and erases completely.
         strength: of the preservation: from 0, complete erasure, to 1, no change. Without effect if nothing is
             preserved.
-        max_images: the most images of each set opened here; synthetic people are all used.
+        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         device: for a model given by name.
 

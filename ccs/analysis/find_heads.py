@@ -88,7 +88,7 @@ def find_heads(
             among them no head encodes dogs.
         pool: the texts to compare with, as `--texts` of `clip-ccs compute`; by default `world` for synthetic
             images and `photographs` for others.
-        max_images: the most images of a dataset opened here.
+        max_images: maximum number of images of a dataset opened here.
         device: for a model given by name.
 
     Returns:

@@ -43,7 +43,7 @@ def open_people(
         gallery: from `ccs.open_gallery`, or a name that it takes.
         attribute: the column of groups, or several with commas between them, which are crossed; by default
             gender, or else the first.
-        max_images: the most images of a gallery opened here.
+        max_images: maximum number of images of a gallery opened here.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         smallest: fewest people in a crossed group.
 
@@ -217,7 +217,7 @@ def rank_gallery(
         gallery: with occupations and K.
         attribute: one of its columns of groups.
         texts: unit embeddings [occupations, d].
-        one_pool: rank all images for each occupation, even if each has images of its own.
+        one_pool: rank all images for each occupation, even if each has its own images.
     """
     pools = None if one_pool else gallery.own_pools(gallery.occupations)
     first = np.arange(len(texts)) if pools is not None else first_alike(texts)

@@ -76,7 +76,7 @@ def open_classes(
         dataset: from `ccs.open_dataset`, or a name that it takes.
         classes: names of the classes in prompts, of a dataset opened here.
         template: the prompt, of a dataset opened here.
-        max_images: the most images of a dataset opened here.
+        max_images: maximum number of images of a dataset opened here.
         skip_unreadable: continue if more than 1% of the images cannot be read.
 
     Raises:

@@ -112,7 +112,7 @@ def localize(
         template: the prompt of an occupation, with `{}` for it.
         prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; each half has half of it.
-        max_images: the most images of each set opened here; synthetic people are all used.
+        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split and the random sets.
         device: for a model given by name.

@@ -104,7 +104,7 @@ def mitigate(
         template: the prompt of an occupation, with `{}` for it.
         prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; each half has half of it.
-        max_images: the most images of each set opened here; synthetic people are all used.
+        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
         device: for a model given by name.
@@ -306,7 +306,7 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
     """Fit each method on the seen half and measure it on the other; the first option is nothing.
 
     Args:
-        half: the unseen half, which knows the evidence of the other.
+        half: the unseen half, with the other half's evidence.
         methods: name -> function from evidence to what it fitted.
         seed: of resampling.
     """

@@ -102,7 +102,7 @@ class Result:
         return json.dumps({name: _plain(value) for name, value in values.items()}, ensure_ascii=False)
 
     def flat(self) -> pd.DataFrame:
-        """Return the rows with each entry of `about` in a column of its own, for a CSV file."""
+        """Return the rows with each entry of `about` in its own column, for a CSV file."""
         return self.rows.assign(
             **{name: value for name, value in self.about.items() if name not in self.rows}
         )

@@ -8,7 +8,7 @@ that are not needed.
 
 Any search fits some noise. So people, prompts, and control images are each split in half at random: the
 search sees one half, and the results come from the other, next to sets that were not searched for. K is
-halved too, which keeps its share of the pool. If each prompt ranks images of its own, splitting the prompts
+halved too, which keeps its share of the pool. If each prompt ranks its own images, splitting the prompts
 splits the images, and K stays.
 
     >>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy may be lost
@@ -56,8 +56,8 @@ class Limits:
     Attributes:
         max_loss: the accuracy (share of 1) that may be lost.
         min_reduction: the share of the initial group score gap that each further head must remove.
-        max_heads: the most heads to ablate.
-        max_candidates: the most heads tried in each step.
+        max_heads: maximum number of heads to ablate.
+        max_candidates: maximum number of heads tried in each step.
     """
 
     max_loss: float = 0.02
@@ -182,7 +182,7 @@ def search(
         template: the prompt of an occupation, with `{}` for it.
         prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; each half has half of it.
-        max_images: the most images of each set opened here; synthetic people are all used.
+        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
         device: for a model given by name.

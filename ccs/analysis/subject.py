@@ -141,7 +141,7 @@ def open_subject(
         template: the prompt of an occupation, with `{}` for it.
         prompts: a named prompt set in place of occupations and template.
         top: K.
-        max_images: the most images of each set opened here; synthetic people are all used.
+        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: the question's, which is checked here.
         device: for a model given by name.

@@ -138,7 +138,7 @@ def benchmark(repository: str, numbers: Iterable[str]) -> dict[str, Any]:
 
     Args:
         repository: The benchmark dataset, USER/NAME.
-        numbers: Names of the numbers.
+        numbers: Columns of the leaderboard.
     """
     return {
         "name": repository.partition("/")[2],

@@ -141,7 +141,7 @@ class DatasetRecord:
     renames: class or group -> its name here. templates: the name of the templates.
     annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
-    roughly how much is downloaded, for the split alone if it has files of its own.
+    roughly how much is downloaded, for the split alone if it has its own files.
     excerpt: the number of its rows that are fetched, if not all.
     large: streamed if only part of it is needed.
     verified: how the id and the columns were checked.

@@ -25,9 +25,9 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 
 PREFIX = "hf://datasets/"
-"""The beginning of the address of an untrusted set."""
+"""The beginning of the address of an untrusted dataset."""
 MOST, MAX_BYTES = 5000, 2**30
-"""The most that is read of an untrusted set: images, and their bytes."""
+"""The most that is read of an untrusted dataset: images, and their bytes."""
 MOST_FILES = 4
 """The most Parquet files of which part is read."""
 _ARCHIVE = re.compile(r"(.*\.(?:zip|tar))(?:\.part.*)?", re.IGNORECASE)
@@ -87,7 +87,7 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
 
 
 def download(record: DatasetRecord) -> Files:
-    """Download the files of a set's configuration and split at its revision.
+    """Download the files of a dataset's configuration and split at its revision.
 
     Args:
         record: The set's record.
@@ -111,7 +111,7 @@ def download(record: DatasetRecord) -> Files:
 
 
 def _data_files(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
-    """List the data files of a set's configuration and split, and the file of its classes' names.
+    """List the data files of a dataset's configuration and split, and the file of its classes' names.
 
     Returns the commit of its revision too. Without a split it is train, or if there is none, all. Of videos,
     these are the annotations, and loose videos or else archives. `token`: False to send none. Raises
@@ -154,14 +154,14 @@ def _join_parts(files: Files, home: Path) -> Files:
 
 
 def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
-    """Read rows of a set on the Hub that needn't be downloaded whole.
+    """Read rows of a dataset on the Hub that needn't be downloaded whole.
 
-    These are part of an untrusted set, at most `MOST` rows, the excerpt of a known set, or a part of a large
-    one.
+    These are part of an untrusted dataset, at most `MOST` rows, the excerpt of a known dataset, or part of a
+    large one.
 
     Args:
         record: The set's record.
-        max_rows: The most rows; by default all.
+        max_rows: Maximum number of rows; by default all.
 
     Returns:
         The rows; None for a set to download.
@@ -179,12 +179,12 @@ def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
 
 
 def _read_part(record: DatasetRecord, max_rows: int, most_bytes: int = 0, *, spaced: bool = True) -> Rows:
-    """Read part of a set from its Parquet files, of which only what is needed is fetched.
+    """Read part of a dataset from its Parquet files, of which only what is needed is fetched.
 
     Args:
         record: The set's record.
-        max_rows: The most rows.
-        most_bytes: The most bytes of all images of an untrusted set.
+        max_rows: Maximum number of rows.
+        most_bytes: Maximum number of bytes of all images of an untrusted dataset.
         spaced: Whether to read evenly spaced row groups of evenly spaced files, or the first rows.
 
     Raises:
@@ -220,7 +220,7 @@ def _read_remote(
 # Excerpts -------------------------------------------------------------------------------------------------
 
 # An excerpt is fetched once, by ranges of a Parquet file, and kept. One of people has the first of every race
-# and gender, in turn, so that its beginning is balanced too. Any other excerpt is a set's first rows.
+# and gender, in turn, so that its beginning is balanced too. Any other excerpt is a dataset's first rows.
 
 
 def excerpt_file(record: DatasetRecord) -> Path:

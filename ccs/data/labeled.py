@@ -31,7 +31,7 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
         names: The names of the classes, or the columns of groups.
 
     Raises:
-        InputError: If no such set can be made of the rows, or a copy of a known set isn't as recorded.
+        InputError: If the rows don't make such a dataset, or a copy of a known dataset isn't as recorded.
     """
     _require_recorded(record, rows, rows.count, 0 if record.approximate or rows.is_part else record.rows)
     if record.kind == "classification":
@@ -45,7 +45,7 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
 def _require_recorded(
     record: DatasetRecord, rows: Rows, count: int, recorded: int, unit: str = "images"
 ) -> None:
-    """Raise InputError if a copy of a known set has other numbers of rows or classes than its record."""
+    """Raise InputError if a copy of a known dataset has other numbers of rows or classes than its record."""
     if record.known and count and recorded and count != recorded:
         known = f"{record.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
         raise InputError(f"{rows.source!r} has {count:,} {unit}, but {known}.")

@@ -25,8 +25,8 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
 
     Args:
         files: A folder's, an archive's, or one Parquet file.
-        record: The set's record; of a known set, its authors' layout and its repository's are read too. Of
-            images without labels (kind "images"), a folder is read whole.
+        record: The dataset's record. Of a known dataset, the layouts of its authors and its repository are
+            read too. Of images without labels (kind "images"), a folder is read whole.
         split: The split to read; "" for the record's, or else the first of test, validation, and train.
 
     Raises:
@@ -124,7 +124,7 @@ def _read_table(
 
 
 def _label_by_folder(files: Files) -> tuple[list[str], dict[str, list[str]], Sequence[str]]:
-    """Label images by the folder they lie in; of domain/class/image, the domain is a column of its own."""
+    """Label images by the folder they lie in; of domain/class/image, the domain is its own column."""
     paths = [path for path in files.images if "/" in path]
     tops, seconds, *_ = (
         zip(*([*as_text(path).split("/"), ""][:3] for path in paths), strict=True) if paths else ((), ())
@@ -142,7 +142,7 @@ def _label_by_folder(files: Files) -> tuple[list[str], dict[str, list[str]], Seq
 def _as_published(
     files: Files, record: DatasetRecord
 ) -> tuple[Sequence[str | None], dict[str, list[str]], str]:
-    """Read a known set as its authors publish it; nothing if it isn't laid out so.
+    """Read a known dataset as its authors publish it; nothing if it isn't laid out so.
 
     FairFace has a table of labels, and a folder of images per margin. Food-101 and Oxford-Pets have the class
     in the path or name of an image, and may list the images of a split.

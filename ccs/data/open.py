@@ -52,8 +52,8 @@ def open_dataset(
         spec: A known name ("cifar10"), "world/..." of the synthetic world, a folder, zip, tar, or Parquet
             file in a layout of docs/datasets.md, or an id on the Hub ("owner/name:split", or
             "hf://datasets/owner/name:split" for an owner who isn't trusted).
-        max_images: The most images, drawn at random from each class; of clips the first. Synthetic people are
-            never reduced, because the cut-off of their ranking depends on their number.
+        max_images: Maximum number of images, drawn at random from each class; of clips, the first. Synthetic
+            people are never reduced, because the cut-off of their ranking depends on their number.
         classes: The names of the classes in prompts, in the order of their numbers. Folders and texts are
             numbered in alphabetical order, or by value if all are whole numbers.
         template: The prompt; `{}` is the class.
@@ -65,7 +65,7 @@ def open_dataset(
         A `ClassificationSet`, a `RetrievalSet`, or for "imagenet-val" an `ImageSet`.
 
     Raises:
-        InputError: If there is no such set, or it can't be read without doubt.
+        InputError: If there is no such dataset, or its labels are ambiguous.
 
     Examples:
         >>> subjects = open_dataset("world/subjects", max_images=10)
@@ -98,13 +98,13 @@ def open_gallery(
         spec: As for `open_dataset`.
         attribute: The columns of groups, of any names. By default all with a usual name (gender, race, ...),
             or else all with 2 to 50 groups.
-        max_images: The most images, drawn at random from each group.
+        max_images: Maximum number of images, drawn at random from each group.
         split: As for `open_dataset`.
         seed: Seed of the sample. For "world/faces" and "world/counterfactuals" it gives fresh people that no
             bundled model was trained or measured on.
 
     Raises:
-        InputError: If there is no such set, or it has no such groups.
+        InputError: If there is no such dataset, or it has no such groups.
 
     Examples:
         >>> people = open_gallery("world/faces")
@@ -125,7 +125,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
 
     Args:
         spec: As for `open_dataset`; folders may have any depth. "world" are synthetic scenes.
-        max_images: The most images, drawn at random.
+        max_images: Maximum number of images, drawn at random.
         split: As for `open_dataset`; by default folders of images are read whole.
         seed: Seed of the sample, and of the scenes of "world".
 
@@ -133,7 +133,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         The images.
 
     Raises:
-        InputError: If there is no such set, or it holds clips.
+        InputError: If there is no such dataset, or it holds clips.
 
     Examples:
         >>> open_images("world", 3).images[0].size

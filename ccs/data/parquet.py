@@ -64,7 +64,7 @@ def read_parquet(
         files: The files by path, in order.
         record: The set's record. Of images without labels (kind "images"), no other columns are read.
         source: Where the rows come from.
-        max_rows: The most rows, as many of each file; by default all.
+        max_rows: Maximum number of rows, as many of each file; by default all.
         spaced: Whether these come from evenly spaced row groups of a file, or from its first ones.
 
     Raises:

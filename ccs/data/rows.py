@@ -166,7 +166,8 @@ class Rows:
         """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
 
         Args:
-            most_bytes: The most bytes of all images if they are untrusted, which allows only usual formats.
+            most_bytes: Maximum number of bytes of all images if they are untrusted. Then only usual formats
+                are allowed.
 
         Raises:
             InputError: If the images have more bytes.

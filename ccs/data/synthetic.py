@@ -109,7 +109,7 @@ def open_world(name: str, n: int | None, seed: int | None) -> AnySet:
         seed: As for `classification_set`.
 
     Raises:
-        InputError: If there is no such set.
+        InputError: If there is no such dataset.
     """
     if name == "clips":
         return retrieval_set(300 if n is None else n, seed)
@@ -117,7 +117,7 @@ def open_world(name: str, n: int | None, seed: int | None) -> AnySet:
 
 
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
-    """Make images that cycle through the classes of a set.
+    """Make images that cycle through the classes of a dataset.
 
     Args:
         name: The set, such as "colors".
@@ -125,7 +125,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
         seed: Seed of fresh images; by default those of every published result.
 
     Raises:
-        InputError: If there is no such set.
+        InputError: If there is no such dataset.
     """
     if name not in CLASSES:
         raise InputError(f"There is no synthetic dataset 'world/{name}'; there are {', '.join(names())}.")
@@ -138,7 +138,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
 
 
 def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
-    """Make clips of 8 frames, each with a caption of its own that names everything in it.
+    """Make clips of 8 frames, each with its own caption, which names everything in it.
 
     Args:
         n: The number of clips.

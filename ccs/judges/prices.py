@@ -72,7 +72,7 @@ def read_prices(path: Path | None) -> dict[str, Price]:
 
 
 def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
-    """Find out what a judge costs.
+    """Look up the price of a judge.
 
     Args:
         spec: The judge.

@@ -245,7 +245,7 @@ def fit_edits(
 
 
 def _open_trunks(side: Side, inputs: Any, layer: int) -> tuple[list[Trunk], NDArray[np.intp]]:
-    """Return the batches as they enter a layer, and the number of each input in their order."""
+    """Return a layer's input batches, and the indices of the inputs in their order."""
     batches = list(side.batches(inputs))
     order = [np.arange(len(inputs))[rows] for rows, _ in batches]
     trunks = [side.encoder.trunk(batch, layer) for _, batch in batches]

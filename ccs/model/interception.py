@@ -294,7 +294,7 @@ def _begin(ablation: Ablation) -> None:
 
 
 def _end(ablation: Ablation) -> None:
-    """Stop to ablate; the last block to end gives the module its class back."""
+    """Stop ablating; the last block to end restores the module's class."""
     module = ablation.module
     ablation.is_open = False
     if (site := site_of(module)) is None:

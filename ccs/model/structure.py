@@ -19,7 +19,7 @@ _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", 
 _ENCODERS = {IMAGE: ("vision_tower", "vision_model", "visual"), TEXT: ("text_model", "text")}
 """Where models keep their encoders."""
 _HOLDERS = ("model", "clip")
-"""Where models with a head of their own keep the model that has the encoders."""
+"""Where models with their own head keep the model that has the encoders."""
 
 
 def unwrapped(module: Any) -> Any:

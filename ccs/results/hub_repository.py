@@ -19,7 +19,7 @@ from ccs.errors import InputError
 from ccs.files import endpoint
 
 # Connections fail with the exceptions of whichever HTTP library huggingface_hub was built on, and so with
-# the bases of its own.
+# its own base classes.
 _TROUBLE: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
 _CONFLICT = "somebody else changed it at the same time; give the command again"
 _MEANING = {

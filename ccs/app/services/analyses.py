@@ -1,4 +1,4 @@
-"""Analyzing a model for a visitor: a run of `batch.compute` in a process of its own, whose tables are kept.
+"""Analyzing a model for a visitor: a run of `batch.compute` in its own process, whose tables are kept.
 
 One runs at a time, the others wait. The same weights, images, and texts get the same tables. They are
 kept in a folder, from which the least recently used go first.
@@ -189,7 +189,7 @@ def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progr
 
 
 def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> Progress:
-    """Run the command in a process of its own, whose messages go to a file."""
+    """Run the command in its own process, whose messages go to a file."""
     messages, end = folder / "messages.txt", time.monotonic() + LONGEST
     command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute", "--progress=json", *arguments]
     environment = sandbox.environment() | ({"CCS_DEVICE": device} if device else {})

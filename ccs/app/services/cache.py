@@ -83,7 +83,7 @@ class Cache:
 
 
 class Loader(Generic[T]):
-    """Values by name, loaded one at a time in a thread of their own, so that nobody has to wait for one.
+    """Values by name, loaded one at a time in their own thread, so that nobody has to wait for one.
 
     Args:
         load: Function from a name to its value.

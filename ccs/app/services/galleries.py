@@ -80,7 +80,7 @@ class Galleries:
             tell: Publishes the progress of a download. By default nothing is downloaded.
 
         Raises:
-            InputError: If there is no such set, or the Hub doesn't have it or can't be reached. It isn't
+            InputError: If there is no such dataset, or the Hub doesn't have it or can't be reached. It isn't
                 tried again for a minute.
             NotReady: If it has to be downloaded and `tell` is `wait_for_nothing`.
         """
@@ -98,7 +98,7 @@ class Galleries:
         return gallery
 
     def images(self, name: str, tell: Tell = keep_quiet) -> Images:
-        """Return a set's images, for models to embed; they are downloaded if need be.
+        """Return a dataset's images, for models to embed; they are downloaded if need be.
 
         Args:
             name: The set.

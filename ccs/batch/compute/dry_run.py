@@ -1,6 +1,6 @@
 """The costs of a run before it starts: downloads, terms, LLM requests, dollars, hours, and disk space.
 
-Nothing is opened, fetched, or computed: sizes and licenses are in the records of known sets, heads and
+Nothing is opened, fetched, or computed: sizes and licenses are in the records of known datasets, heads and
 weights are counted on open_clip's configuration, and questions on the pool of texts.
 """
 
@@ -59,7 +59,7 @@ class _Model(NamedTuple):
         return count_ablations(record, self.settings, len(self.encoder.heads))
 
     def embeddings(self, record: DatasetRecord) -> float:
-        """Return the GB of a set's embeddings under all ablation sets, which exist while it is measured."""
+        """Return the GB of a dataset's embeddings under all ablation sets, which are temporary."""
         numbers: int = self.images(record) * self.source.config["embed_dim"] * sum(self.ablations(record))
         return 4e-9 * numbers
 

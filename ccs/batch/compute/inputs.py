@@ -147,7 +147,7 @@ def hosts(
 
 
 def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
-    """Return the places of a set's images in another; None if one is missing there."""
+    """Return the places of a dataset's images in another; None if one is missing there."""
     ours, theirs = getattr(data, "digests", None), getattr(other, "digests", None)
     if ours is None or theirs is None:
         return None
@@ -157,7 +157,7 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 
 
 def question(data: EvaluationSet) -> str:
-    """Hash all that matters of a set besides its images: labels, classes, templates, groups, captions."""
+    """Hash all that matters of a dataset besides its images: labels, classes, templates, groups, captions."""
     images = {"images", "clips", "digests", "fingerprint", "source", "skipped", "notes"}
     return digest(
         {field.name: getattr(data, field.name) for field in fields(data) if field.name not in images}

@@ -37,11 +37,11 @@ DRAWS = 2000
 """Resampled sets of images for the intervals of accuracy."""
 _MAIN_METRICS: tuple[skew.MetricName, ...] = ("MaxSkew", *group_gaps.PREFERENCES)
 PART_METRICS = ("general part", "specific part")
-"""The two parts of a set's squared group scores (`ccs.metrics.preference`)."""
+"""The two parts of a dataset's squared group scores (`ccs.metrics.preference`)."""
 
 
 def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
-    """Embed a set's captions, or its names as means over the templates.
+    """Embed a dataset's captions, or its names as means over the templates.
 
     Args:
         model: The model.
@@ -58,7 +58,7 @@ def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
 
 
 def table_of(data: EvaluationSet) -> str:
-    """Return the name of the table that a set's rows belong to."""
+    """Return the name of the table that a dataset's rows belong to."""
     if isinstance(data, RetrievalSet):
         return "retrieval"
     return "bias" if isinstance(data, BiasSet) else "pruning"
@@ -206,7 +206,7 @@ class Evaluation:
 
 @dataclass
 class _BiasRows:
-    """Make the rows of one attribute of a set, the baseline first.
+    """Make the rows of one attribute of a dataset, the baseline first.
 
     `main`: the metrics of random sets.
     """
@@ -319,11 +319,11 @@ def _columns(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 
 SAMPLE = 512
-"""Images of a set on which another precision is compared with float32."""
+"""Images of a dataset on which another precision is compared with float32."""
 LARGEST_CHANGES = {"cosine": 0.01, "prediction": 0.02, "MaxSkew": 0.03}
 """The largest changes by half precision at which it is used: of a cosine, in the share of images whose class
-changes, and of mean MaxSkew. CLIP's cosines of an image with the classes of a set differ by 0.05 or more, and
-the intervals of top-1 and of MaxSkew are wider than the others on any set of the paper.
+changes, and of mean MaxSkew. CLIP's cosines of an image with the classes of a dataset differ by 0.05 or more,
+and the intervals of top-1 and of MaxSkew are wider than the others on any dataset of the paper.
 """
 
 

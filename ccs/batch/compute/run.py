@@ -232,7 +232,7 @@ class Run:
         rows: np.ndarray | None,
         embedded_later: bool,
     ) -> dict[str, Any]:
-        """Return a set's rows, and its prompts that are `alike`, measured by all processes.
+        """Return a dataset's rows, and its prompts that are `alike`, measured by all processes.
 
         Args:
             data: The set.
