@@ -113,8 +113,8 @@ def _conclude(settings: AuditOptions, folders: list[Path]) -> None:
 
 def _conditions(settings: AuditOptions, name: str) -> dict[str, str]:
     """Return everything that changes a model's numbers, as text."""
-    relevant = {key: str(value) for key, value in vars(settings).items() if key not in UNRELATED}
-    return {"model": name, "version": package_version(), **relevant}
+    relevant = options.arguments(settings, *UNRELATED)
+    return {"model": name, "version": package_version()} | {key: str(relevant[key]) for key in relevant}
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -136,9 +136,8 @@ def write_audit(settings: AuditOptions, name: str, folder: Path, device: str) ->
     Raises:
         InputError: If the model or the data can't be used.
     """
-    names = ("dataset", "prompts", "ablate", "top", "max_images", "smallest", "skip_unreadable")
-    arguments = {option: getattr(settings, option) for option in names}
-    result = ccs.audit(name, settings.gallery, attributes=settings.attribute, device=device, **arguments)
+    arguments = options.arguments(settings, *UNRELATED, "attribute")
+    result = ccs.audit(name, **arguments, attributes=settings.attribute, device=device)
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("audit.html", "audit.md"):
         write_text(folder / file, render(file, result))

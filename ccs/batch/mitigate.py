@@ -91,15 +91,14 @@ def format_mitigation(table: MitigationTable) -> str:
 
 def _save(settings: MitigateOptions, model: Model, table: MitigationTable) -> None:
     """Save the model with the only method, or with the best that weights can hold, and print which it is."""
-    *_, last = methods = list(table.options.values())
-    storable, max_loss = [method for method in methods if not method.reason], settings.max_loss / 100
-    saved = choose(storable, max_loss)
-    if len(settings.method) == 1:
-        if last.reason:
-            raise InputError(f"Nothing was saved: Weights can't hold {last.name}: {last.reason}")
-        saved = last
+    methods, max_loss = list(table.options.values()), settings.max_loss / 100
+    saved: Option | None = methods[-1]
+    if len(settings.method) != 1:
+        saved = choose([method for method in methods if not method.reason], max_loss)
     if saved is None:
         raise InputError("Nothing was saved: no recommended method fits into weights.")
+    if saved.reason:
+        raise InputError(f"Nothing was saved: Weights can't hold {saved.name}: {saved.reason}")
     against = objection(saved, max_loss)
     choice = f"It is not recommended: {against}." if against else f"It was chosen among {len(methods) - 1}."
     title = f"{model.name} with {saved.name}"

@@ -207,29 +207,6 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
 Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
 
-def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """Convert rows to an Arrow table, with columns in the schema's order.
-
-    Args:
-        name: The table's name.
-        rows: Its rows.
-
-    Raises:
-        InputError: Other columns, types, or values, an empty cell in a column that allows none, or two rows
-            with the same key.
-    """
-    schema = TABLES[name].schema
-    frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=schema.names)
-    _check_columns(name, frame.columns)
-    try:
-        cells = [pa.array(frame[field.name].tolist(), type=field.type, from_pandas=True) for field in schema]
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"Table {name} cannot be written: {error}.") from error
-    arrow = pa.Table.from_arrays(cells, schema=schema)
-    _check_rows(name, arrow)
-    return arrow
-
-
 def _check_columns(name: str, present: Iterable[str]) -> None:
     wanted, got = set(TABLES[name].schema.names), set(present)
     for words, names in (("lacks the columns", wanted - got), ("has unknown columns:", got - wanted)):
@@ -260,7 +237,7 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
 
 
 def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
-    """Write one table; the same rows give the same bytes.
+    """Write one table, with columns in the schema's order; the same rows give the same bytes.
 
     Args:
         folder: The model's folder.
@@ -269,8 +246,20 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 
     Returns:
         Its entry for the manifest.
+
+    Raises:
+        InputError: Other columns, types, or values, an empty cell in a column that allows none, or two rows
+            with the same key.
     """
-    arrow, path = to_arrow(name, rows), folder / f"{name}.parquet"
+    schema, path = TABLES[name].schema, folder / f"{name}.parquet"
+    frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=schema.names)
+    _check_columns(name, frame.columns)
+    try:
+        cells = [pa.array(frame[field.name].tolist(), type=field.type, from_pandas=True) for field in schema]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"Table {name} cannot be written: {error}.") from error
+    arrow = pa.Table.from_arrays(cells, schema=schema)
+    _check_rows(name, arrow)
     with atomic_write(path) as temporary:
         pq.write_table(arrow, temporary, compression="zstd")
     return {"rows": arrow.num_rows, "sha256": sha256(path)}
@@ -294,27 +283,25 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _read(path: str, label: str) -> bytes:
+    """Read a file whose metadata say that it is this table, and whose columns, size, and rows fit."""
+    name = Path(path).stem
     with pq.ParquetFile(path) as file:
-        _check_kind(Path(path).stem, label, file.metadata, file.schema_arrow)
+        columns, rows = file.schema_arrow, file.metadata.num_rows
+        metadata = columns.metadata or {}
+        if name not in TABLES or metadata.get(b"ccs_table") != name.encode() or b"ccs_schema" not in metadata:
+            raise InputError(f"{label} is not a table of results under the name that this project gave it.")
+        check_version(metadata[b"ccs_schema"].decode(errors="replace"), label)
+        _check_columns(name, columns.names)
+        if columns.types != TABLES[name].schema.types:
+            raise InputError(f"{label} has columns of other types than table {name} has.")
+        if rows > MAX_ROWS:
+            raise InputError(f"{label} is too large: {rows:,} rows.")
         arrow = file.read()
-    _check_rows(Path(path).stem, arrow)
+    _check_rows(name, arrow)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, arrow.schema) as stream:
         stream.write_table(arrow)
     return bytes(out.getvalue())
-
-
-def _check_kind(name: str, label: str, properties: pq.FileMetaData, columns: pa.Schema) -> None:
-    """Require that the file's metadata say that it is this table, and that columns and size fit."""
-    metadata = columns.metadata or {}
-    if name not in TABLES or metadata.get(b"ccs_table") != name.encode() or b"ccs_schema" not in metadata:
-        raise InputError(f"{label} is not a table of results under the name that this project gave it.")
-    check_version(metadata[b"ccs_schema"].decode(errors="replace"), label)
-    _check_columns(name, columns.names)
-    if columns.types != TABLES[name].schema.types:
-        raise InputError(f"{label} has columns of other types than table {name} has.")
-    if properties.num_rows > MAX_ROWS:
-        raise InputError(f"{label} is too large: {properties.num_rows:,} rows.")
 
 
 def empty(name: str) -> pd.DataFrame:
