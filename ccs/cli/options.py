@@ -175,14 +175,14 @@ Device = Annotated[
 ]
 
 
-def arguments(settings: object, *without: str) -> dict[str, Any]:
+def arguments(settings: object, *omitted: str) -> dict[str, Any]:
     """Return a command's options as the arguments of a function of the library.
 
     Args:
         settings: The options.
-        *without: The names of options that are no arguments, besides `csv`.
+        *omitted: Names of options that are no arguments, besides `csv`.
     """
-    return {name: value for name, value in vars(settings).items() if name not in (*without, "csv", "_")}
+    return {name: value for name, value in vars(settings).items() if name not in (*omitted, "csv", "_")}
 
 
 @dataclass(frozen=True, kw_only=True)

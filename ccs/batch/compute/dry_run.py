@@ -25,7 +25,6 @@ from ccs.judges.prices import CostEstimate, Spending
 from ccs.model.encoder import Encoder
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
-from ccs.texts.pools import ADDRESS, REFERENCE, find_reference
 
 SPEEDS = {"h100": 36e12, "a100": 10e12, "l4": 8e12}
 """Operations in float32 that a GPU does in a second: half of its vendor's number, or what memory allows."""
@@ -101,7 +100,6 @@ def describe_needs(settings: Settings) -> str:
         budget = spending.limit
     weights = sum(model.weights for model in models if model.weights > 0)
     sets = sum({record.address: record.gigabytes for record in records}.values())  # fetched once
-    no_reference = any(model.settings.texts == REFERENCE for model in models) and find_reference() is None
     return printed(
         "cost",
         time=_hours(settings, models, records, weights + sets) if records else None,
@@ -110,8 +108,6 @@ def describe_needs(settings: Settings) -> str:
         models=[(model.source.name, len(model.encoder.heads), model.weights) for model in models],
         records=records,
         others=[name for name in names if ALIASES.get(name, name) not in SOURCES],
-        texts=REFERENCE if no_reference else "",
-        address=ADDRESS,
         judges=[*by_judge, total] if estimates else [],
         weights=weights,
         sets=sets,
