@@ -159,12 +159,12 @@ class Judging:
         Returns:
             A row of the table judgments per head, judge, and text.
         """
-        questions: dict[tuple[Head, int], Question] = {}
-        for head, label in sorted(labeled.items()):
-            texts = tuple(span.text for span in spans[head])
-            if label is not None:
-                for first, part in ((0, texts[: self.k]), (self.k, texts[self.k :])):
-                    questions |= {(head, first): Question(str(head), label, part)} if part else {}
+        questions = {
+            (head, first): Question(str(head), label, texts)
+            for head, label in sorted(labeled.items())
+            for first, last in ((0, self.k), (self.k, None))
+            if label is not None and (texts := tuple(span.text for span in spans[head][first:last]))
+        }
         sent = [[question.head_key, question.label, list(question.texts)] for question in questions.values()]
         inputs = {"questions": digest(sent), "judges": self.panel.manifest_entry(), **self._tags}
         return self._answers(store, "judgments", inputs, partial(self._judge, questions))
