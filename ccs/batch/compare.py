@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any
-
-import pandas as pd
+from typing import Annotated
 
 import ccs
 from ccs.analysis.compare import SIDES
@@ -44,6 +42,11 @@ def print_comparison(settings: CompareOptions) -> None:
     """Print the pairs of heads, and write all of them to the CSV file."""
     table = ccs.compare(**options.arguments(settings, "heads"), top=settings.heads)
     rows = table.rows
+    shown = rows.head(settings.heads).copy()
+    for side in SIDES:
+        shown[side] += " " + shown[f"{side}_label"] + " (" + shown[f"{side}_ccs"].astype(str) + ")"
+    names = {f"{side}_after": f"MaxSkew of {side}" for side in SIDES}
+    columns = [*SIDES, "alike", *["changed"] * table.related, *names]
     text = printed(
         "compare",
         about=table.about,
@@ -51,30 +54,9 @@ def print_comparison(settings: CompareOptions) -> None:
         same=int((rows["first"] == rows["second"]).sum()),
         middle=float(rows["alike"].median()),
         related=table.related,
-        rows=[_pair_row(pair) for _, pair in rows.head(settings.heads).iterrows()],
+        rows=shown[columns].rename(columns=names).to_string(index=False, float_format="{:.3f}".format),
     )
     show(text, table, settings.csv)
-
-
-def _pair_row(pair: Any) -> dict[str, str]:
-    """Format a pair of heads. A value that both share comes once."""
-    cells = [
-        (
-            str(pair[side]),
-            f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})",
-            pair[f"{side}_texts"].split(" | ")[0],
-        )
-        for side in SIDES
-    ]
-    heads, labels, texts = (dict.fromkeys(values) for values in zip(*cells, strict=True))
-    return {
-        "heads": " ".join(heads),
-        "alike": f"{pair['alike']:.2f}",
-        "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
-        "MaxSkew, ablated": " ".join(f"{pair[f'{side}_after']:.3f}" for side in SIDES),
-        "label (CCS)": " -> ".join(labels),
-        "first text": " -> ".join(texts),
-    }
 
 
 main = Command(CompareOptions, print_comparison)
