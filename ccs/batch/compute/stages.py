@@ -235,10 +235,10 @@ class Stage:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.iterdir():
                 match = _SHARD.fullmatch(path.name)
-                ours = match and match[2] == self.key and int(match[1]) < self.shards
-                if match and ours and sha256(path)[:16] == match[3]:
-                    whole[int(match[1])] = path
-                else:
+                place = int(match[1]) if match and match[2] == self.key else self.shards
+                if match and place < self.shards and sha256(path)[:16] == match[3]:
+                    whole[place] = path
+                elif match or path.suffix == ".tmp":
                     path.unlink()
         return whole
 
