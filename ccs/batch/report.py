@@ -245,7 +245,7 @@ def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
     return None if math.isnan(value) else Measured(value, math.nan, math.nan)
 
 
-def overlaps(models: Mapping[str, Results]) -> list[dict[str, str | int]]:
+def overlaps(models: Mapping[str, Results]) -> list[dict[str, Any]]:
     """Compare the heads that the paper lists at each level with those of your scores at K = 5.
 
     Args:
@@ -256,10 +256,10 @@ def overlaps(models: Mapping[str, Results]) -> list[dict[str, str | int]]:
         heads that the paper lists, of heads at this level in your scores, of heads in both sets, and of those
         with the printed label; and the Jaccard index.
     """
-    rows: list[dict[str, str | int]] = []
+    rows: list[dict[str, Any]] = []
     for model in paper.models():
-        scores = models[model.name].table("scores").query("k == 5") if model.name in models else ()
-        scored = dict(queries.by_head(scores)) if len(scores) else {}
+        tables = [models[model.name].table("scores").query("k == 5")] if model.name in models else []
+        scored = {head: row for scores in tables for head, row in queries.by_head(scores)}
         for level, listed in paper.head_labels(model.name).items() if scored else ():
             measured = {head for head in model.heads if head in scored and scored[head].level == level}
             printed = {head for head in listed if head in scored}
@@ -281,7 +281,8 @@ def build(collection: results.Collection) -> str:
     models = collection.models
     tables = {key: [compare_claim(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
     studied = [models[model.name] for model in paper.models() if model.name in models]
-    values = {"source": collection.source, "models": list(models), "notices": list(collection.notices)}
+    values: dict[str, Any] = {"source": collection.source, "models": [*models]}
+    values["notices"] = list(collection.notices)
     values |= {"summary": _summary(tables), "overlaps": overlaps(models)}
     values["deciders"] = [f"{model.model}: {queries.decided_by(model.manifest)}" for model in studied]
     values["sections"] = [_section(key, cells, models) for key, cells in tables.items()]

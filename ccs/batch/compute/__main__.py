@@ -11,7 +11,7 @@ from functools import cache, partial
 from tqdm import tqdm
 
 from ccs.batch.compute import Compute, Settings
-from ccs.batch.compute.stages import STAGES, Lost, Processes, in_processes, locked
+from ccs.batch.compute.stages import Lost, Processes, in_processes, locked
 from ccs.errors import InputError
 from ccs.progress import JsonLines, RunBar
 
@@ -49,11 +49,16 @@ def compute(settings: Settings, processes: Processes) -> int:
     from ccs.batch.compute import inputs, judge, tables
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
+    from ccs.results import STAGES
 
     tell = cache(tqdm.write if processes.first else lambda _: None)  # once, however many models it concerns
     by_model = settings.by_model()
 
-    processes.once(lambda: [judge.Judging(of, judge.known_pool(of)).require_keys() for of in by_model])
+    def require_judges() -> None:
+        for of_model in by_model:
+            judge.Judging(of_model, judge.known_pool(of_model)).require_keys()
+
+    processes.once(require_judges)
     status, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
