@@ -54,14 +54,6 @@ def mitigate(settings: MitigateOptions) -> None:
         max_loss=settings.max_loss / 100,
         tell=partial(print, file=sys.stderr, flush=True),
     )
-    show(format_mitigation(table), table)
-    if settings.out or settings.repo:
-        _save(settings, model, table)
-
-
-def format_mitigation(table: MitigationTable) -> str:
-    """Format the table and the recommendation."""
-    methods = list(table.options.values())
     rows = [
         {
             "method": method.name,
@@ -73,10 +65,10 @@ def format_mitigation(table: MitigationTable) -> str:
             "moved": f"{method.moved:.3f}",
             "in weights": "no" if method.reason else "yes",
         }
-        for method in methods
+        for method in table.options.values()
     ]
     best = table.options[table.best] if table.best else None
-    return printed(
+    text = printed(
         "mitigate",
         rows=rows,
         about=table.about,
@@ -87,6 +79,9 @@ def format_mitigation(table: MitigationTable) -> str:
         changed=best and format_effect(best.max_skew_change),
         lost=best and format_effect(best.accuracy_change, 100, 1),
     )
+    show(text, table)
+    if settings.out or settings.repo:
+        _save(settings, model, table)
 
 
 def _save(settings: MitigateOptions, model: Model, table: MitigationTable) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import ccs
 from ccs import results
-from ccs.analysis.search import Limits, SearchTable
+from ccs.analysis.search import Limits
 from ccs.batch.pages import format_effect, format_parts, in_brackets, p_text, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
@@ -45,17 +45,6 @@ def find_ablation(settings: SearchOptions) -> None:
     model = ccs.load(settings.model, device=settings.device)
     question = options.arguments(settings, "model", "max_loss", "max_heads", "results", "save")
     table = ccs.search(model, **question, limits=limits, tell=print)
-    show(format_search(table), table)
-    if settings.save:
-        setup = table.about
-        shared = {name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")}
-        shared |= {"model": model.name, "weights_hash": model.weights_hash, "prompts": setup["occupations"]}
-        saved = Search(**shared, seed=settings.seed, limits=limits, **vars(table.outcome))
-        print(f"Saved to {searches.keep(tables, saved)}.")
-
-
-def format_search(table: SearchTable) -> str:
-    """Format the held-out results and the conclusion: confirmed, inconclusive, or rejected."""
     unseen = table.outcome.held_out
     answer = next((held_out for held_out in unseen if held_out.ablation == "searched"), unseen[0])
     rows = [
@@ -70,7 +59,7 @@ def format_search(table: SearchTable) -> str:
         }
         for held_out in unseen
     ]
-    return printed(
+    text = printed(
         "search",
         rows=rows,
         chance=unseen[0].chance,
@@ -82,6 +71,13 @@ def format_search(table: SearchTable) -> str:
         about=table.about,
         parts=format_parts(table.parts, "heads"),
     )
+    show(text, table)
+    if settings.save:
+        setup = table.about
+        shared = {name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")}
+        shared |= {"model": model.name, "weights_hash": model.weights_hash, "prompts": setup["occupations"]}
+        saved = Search(**shared, seed=settings.seed, limits=limits, **vars(table.outcome))
+        print(f"Saved to {searches.keep(tables, saved)}.")
 
 
 main = Command(SearchOptions, find_ablation)
