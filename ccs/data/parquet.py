@@ -226,7 +226,9 @@ class ImageColumn:
         self._lock, self._process = threading.Lock(), os.getpid()
         self._file: Any = None
         self._group: _Group | None = None
-        self._first, self._batch, self._batches = 0, pa.array([]), iter(())
+        self._first = 0
+        self._batch: Any = ()  # an empty array would import pandas
+        self._batches: Any = iter(())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageColumn, (self._groups, self._column)
@@ -246,13 +248,13 @@ class ImageColumn:
             raise OSError("no image in this row")
         return bytes(cell)
 
-    def _seek(self, row: int) -> pa.Array:
+    def _seek(self, row: int) -> Any:
         """Return the batch with this row."""
         group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
         if group is not self._group or row < self._first:
             if self._group is None or group.opener is not self._group.opener:
                 self._file = _open(group.opener)
-            self._group, self._first, self._batch = group, group.first, pa.array([])
+            self._group, self._first, self._batch = group, group.first, ()
             self._batches = self._file.iter_batches(group.at_once, [group.number], [self._column])
         while row >= self._first + len(self._batch):
             self._first += len(self._batch)
