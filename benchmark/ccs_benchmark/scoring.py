@@ -8,7 +8,7 @@ known heads, and `NATURAL` (`natural`), models that learned a skew by themselves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -41,7 +41,7 @@ PLANTED = "planted heads"
 """The truth in the place of a method: what the heads that carry the skew do."""
 KEY = ("model", "weights", "attribute", "seed", "method")
 FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
-REST = ("base", "passes", "took", "named", "gate_p", "heads")
+REST = ("base", "passes", "took", "named", "gate_p", "people", "heads")
 COLUMNS = (*KEY, *FIGURES, *REST)
 DEVELOPMENT = ("organism-first", "organism-base-0", "organism-base-1")
 """Bases on which methods, their settings and the default were chosen; tables that compare leave them out."""
@@ -67,6 +67,7 @@ class Track:
         weights: from a model's name to the start of its weights' hash.
         base: from a model's name to its base model.
         load: from a model's name to the model.
+        fresh: measure on fresh faces; otherwise on the other half of the faces.
     """
 
     figures: tuple[str, ...]
@@ -78,6 +79,11 @@ class Track:
     weights: Callable[[str], str]
     base: Callable[[str], str]
     load: Callable[..., Model]
+    fresh: bool = False
+
+    def sets(self) -> Sets:
+        """Return the synthetic people and control images of the benchmark."""
+        return replace(Sets.synthetic(), held_out=self.fresh)
 
 
 _Carriers = tuple[tuple[Head, ...], HeadSet]
@@ -179,7 +185,7 @@ def run(
         The cells, and a sentence for each method that failed, which is then left out.
     """
     track = track or PLANTED_HEADS
-    sets, failed, parts = Sets.synthetic(), dict[str, str](), []
+    sets, failed, parts = track.sets(), dict[str, str](), []
     seeds = range(splits) if isinstance(splits, int) else splits
     for place in places:
         truths, weights = track.truths(place), track.weights(place)
@@ -207,7 +213,8 @@ def run(
             rows = [
                 case
                 | {"method": name, "base": track.base(place), "passes": passes.get(name, 0.0)}
-                | {"named": names_head[name], "gate_p": gate_p, "heads": " ".join(map(str, order))}
+                | {"named": names_head[name], "gate_p": gate_p, "people": len(unseen.people)}
+                | {"heads": " ".join(map(str, order))}
                 | figures[name]
                 for name, order in orders.items()
             ]
@@ -281,6 +288,7 @@ NATURAL = Track(
     variants.weights,
     lambda place: str(variants.known(place)["base"]),
     variants.load,
+    fresh=True,
 )
 
 
