@@ -2,11 +2,12 @@
 
 The truth is graded: each head's Shapley share of the gap between groups (`research/natural`), measured on
 faces that the benchmark does not show. The primary score of a ranking of heads is its *gap share*: the
-reduction of the group score gap on the unseen half when its first heads are ablated, the mean over CUTS, as a
-share of the reduction by the truth's first heads (as the faithfulness curves of the Mechanistic
-Interpretability Benchmark, arXiv 2504.13151). Its *area* is the same with MaxSkew, whose ceiling makes it a
-ratio of small numbers in some models. Its *agreement* is the weighted rank correlation with the truth (Vigna
-2015, arXiv 1404.3325), in which the heads that carry most weigh most; it needs no ablation, and 0 is chance.
+reduction of the group score gap when its first heads are ablated, on fresh faces and the prompts that methods
+don't see, the mean over CUTS, as a share of the reduction by the truth's first heads (as the faithfulness
+curves of the Mechanistic Interpretability Benchmark, arXiv 2504.13151). Its *area* is the same with MaxSkew,
+whose ceiling makes it a ratio of small numbers in some models. Its *agreement* is the weighted rank
+correlation with the truth (Vigna 2015, arXiv 1404.3325), in which the heads that carry most weigh most; it
+needs no ablation, and 0 is chance.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
 def figures(
     model: Model, unseen: Task, shares: Mapping[Head, float], orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """Compute FIGURES of each order of heads on the unseen half.
+    """Compute FIGURES of each order of heads on fresh faces and unseen prompts.
 
     Args:
         model: with a learned bias.
-        unseen: the unseen half.
+        unseen: these faces, prompts, and control images.
         shares: head -> Shapley share.
         orders: method -> heads in its order, TRUTH among them.
         names_head: unused; a track's measures share their parameters.

@@ -24,7 +24,7 @@ def main() -> None:
     """Measure the cases that aren't measured on fresh faces; those of the tables' bases first."""
     track, cells = scoring.NATURAL, scoring.read_cells(natural.CELLS)
     sets = track.sets()
-    for name in sorted(cells["model"].unique(), key=lambda name: (track.base(name) in scoring.DEVELOPMENT, name)):
+    for name in cells["model"].unique():
         subject = None
         for attribute, seed, case in _cases(cells[cells["model"] == name]):
             if "people" in case and (case["people"] == PEOPLE).all():
