@@ -320,11 +320,11 @@ def _group_means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
 
 
 RELIABILITY: Mapping[str, tuple[float, float]] = {
-    LEARNED_MASK: (0.99, 0.97),
-    "activation patching": (0.95, 1.00),
-    "patching by gradient": (0.94, 0.99),
-    "total effect": (0.53, 0.69),
-    "random": (0.16, 0.29),
+    LEARNED_MASK: (0.99, 1.00),
+    "activation patching": (0.95, 1.02),
+    "patching by gradient": (0.94, 1.00),
+    "total effect": (0.53, 0.70),
+    "random": (0.16, 0.28),
 }
 """Method -> average precision on the benchmark's models with planted carriers, and, on models that learned a
 bias by themselves, the share of the true carriers' reduction of the group score gap (a test checks them).
