@@ -238,11 +238,11 @@ class Encoder(Decomposition):
                 branches[heads.of_layer(layer)].append((index, heads))
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self.layers[layer].finish(x, self.layers[layer].changed(values, off))
+                    after = self.layers[layer].finish(x, self.layers[layer].change_outputs(values, off))
                     self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, ablation_sets = next(iter(branches.items()))
-            x = self.layers[layer].finish(x, self.layers[layer].changed(values, off))
+            x = self.layers[layer].finish(x, self.layers[layer].change_outputs(values, off))
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:

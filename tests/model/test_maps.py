@@ -207,6 +207,16 @@ def test_maps_of_scaled_and_edited_heads_sum_to_their_contributions(name):
     )
 
 
+def test_contributions_through_an_edited_pool_are_refused():
+    encoder = Encoder(shrunk.encoder("ViT-B-16-SigLIP"))
+    head, d = Head(encoder.n_layers - 1, 1), encoder.head_dim
+    edited = encoder.ablated(
+        Intervention({head: "erase:kind"}, {"erase:kind": {head: torch.randn(d + 1, d)}})
+    )
+    with pytest.raises(InputError, match="edited heads of a pool"):
+        edited.embed_and_read(torch.randn(1, 3, *encoder.image_size))
+
+
 @pytest.mark.parametrize("factor", [0, 0.3])
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50"])
 def test_contributions_under_ablation_are_those_of_scaled_weights(name, factor):

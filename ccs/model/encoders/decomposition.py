@@ -243,7 +243,7 @@ class Decomposition:
             values: The outputs of a layer's heads, [n, T, H d].
             layer: The layer.
         """
-        values = self.layers[layer].changed(values, self._ablated.of_layer(layer))
+        values = self.layers[layer].change_outputs(values, self._ablated.of_layer(layer))
         site = site_of(self.layers[layer].module)
         return values if site is None else site.change_outputs(values)
 

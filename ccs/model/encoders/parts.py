@@ -266,11 +266,11 @@ class Layer:
         if inner is not None:
             gain, std, values = inner.weight, spread(z, inner)[1], layer_norm(z, inner)
         if self.after is not None:
-            deviation = spread(self.project(changed(values)), self.after)[1]
+            deviation = spread(self.apply_projection(changed(values)), self.after)[1]
             std, values = std * deviation, values / deviation
         return gain, std, values - gain * z / std
 
-    def changed(self, values: Tensor, heads: HeadSet) -> Tensor:
+    def change_outputs(self, values: Tensor, heads: HeadSet) -> Tensor:
         """Scale or replace the outputs [n, T, H d] of some of its heads.
 
         Args:
@@ -279,7 +279,7 @@ class Layer:
         """
         return changed_values(values, heads, self.n_heads)
 
-    def project(self, values: Tensor) -> Tensor:
+    def apply_projection(self, values: Tensor) -> Tensor:
         """Apply the output projection to the heads' outputs [n, T, H d]: [n, T, W]."""
         return F.linear(values, self.projection.weight, self.projection.bias)
 
@@ -293,14 +293,14 @@ class Layer:
         Returns:
             The tokens after the layer, as many as in `values`.
         """
-        return self.project(values)
+        return self.apply_projection(values)
 
     def account(self, values: Tensor) -> Tensor:
         """Return coordinates [n, T, H d + e], `values` and e more, in which the heads' output is linear."""
         ones = torch.ones_like(values[..., :1])
         if self.after is None:
             return torch.cat([values, ones], -1)
-        mean, std = spread(self.project(values), self.after)
+        mean, std = spread(self.apply_projection(values), self.after)
         return torch.cat([values / std, 1 / std, mean / std, ones], -1)
 
     def directions(self) -> tuple[Tensor, Tensor]:
@@ -334,7 +334,7 @@ class Block(Layer):
             x: As in `Layer.finish`.
             values: As in `Layer.finish`.
         """
-        out = self.project(values)
+        out = self.apply_projection(values)
         out = out if self.after is None else layer_norm(out, self.after)
         scale = self.scale()
         x = x[:, : values.shape[1]] + (out if scale is None else out * scale)

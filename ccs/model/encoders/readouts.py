@@ -238,8 +238,8 @@ class AttentionPool:
 
     def _scale(self, state: Tensor) -> Tensor:
         """Return the inverse deviation of the norm after the pool: [n, 1]."""
-        one = torch.ones_like(state[:, 0, :1])
-        return one if self.after is None else one / parts.spread(state, self.after)[1][:, 0]
+        ones = torch.ones_like(state[:, 0, :1])
+        return ones if self.after is None else ones / parts.spread(state, self.after)[1][:, 0]
 
     def _after(self, state: Tensor) -> Tensor:
         """Return the linear part of what follows the pool, without biases and without `_scale`."""
