@@ -140,9 +140,10 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
     """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
     import open_clip
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
-    known = dict(zip(ImageNetInfo().label_names(), open_clip.IMAGENET_CLASSNAMES, strict=True))
+    listed = ImageNetInfo().label_names()  # type: ignore[no-untyped-call]
+    known = dict(zip(listed, open_clip.IMAGENET_CLASSNAMES, strict=True))
     if unknown := [wordnet_id for wordnet_id in ids if wordnet_id not in known]:
         raise InputError(f"{unknown[0]!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
     return [known[wordnet_id] for wordnet_id in ids]

@@ -69,12 +69,12 @@ def match(
         if len(best) > 1:
             fit = f"{as_text(row)[:200]!r} fits two files, {' and '.join(map(as_text, best[:2]))}"
             raise InputError(f"{name}: {fit}; write more of its path.")
-        file = best[0] if best else None
-        if file and file in row_of:
-            twice = f"{as_text(file)} twice, as {row_of[file]!r} and {row!r}"
+        fitting = best[0] if best else None
+        if fitting and fitting in row_of:
+            twice = f"{as_text(fitting)} twice, as {row_of[fitting]!r} and {row!r}"
             raise InputError(f"{name} names {twice}; an image has one row.")
-        row_of[file] = row
-        matched.append(file)
+        row_of[fitting] = row
+        matched.append(fitting)
     return matched
 
 
