@@ -199,19 +199,9 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     Returns:
         The address of the page.
     """
-    _, url, _ = server.launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        ssr_mode=False,
-        pwa=False,
-        enable_monitoring=False,
-        mcp_server=True,
-        quiet=True,
-        prevent_thread_lock=True,
-        num_workers=0,
-        _frontend=False,
-    )
+    off: Any = dict.fromkeys(("share", "ssr_mode", "pwa", "enable_monitoring", "_frontend"), False)
+    on: Any = dict.fromkeys(("mcp_server", "quiet", "prevent_thread_lock"), True)
+    _, url, _ = server.launch(server_name=host, server_port=port, num_workers=0, **off, **on)
     blocks = server.get_blocks()
     blocks._queue.max_size = api.WAITING
     blocks._queue.pending_messages_per_session.max_size = api.UNREAD

@@ -157,7 +157,7 @@ def test_zero_gpu_lends_a_gpu_for_as_long_as_the_work_takes_or_the_cpu_computes(
     def gpu(duration):
         def lend(work):
             def lent(*arguments):
-                if duration(*arguments) > free:
+                if duration > free:
                     raise gradio.Error("You have exceeded your GPU quota")
                 return work(*arguments)
 

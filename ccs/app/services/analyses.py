@@ -150,27 +150,13 @@ def _read(folder: Path) -> ModelRecords:
     return ModelRecords(tables.model, tables)
 
 
-def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:
-    """Return the seconds for which a run requests a GPU: 20, plus 20 per 1,000 images, at most 120.
-
-    ZeroGPU passes the arguments of the run (`_compute`). Only the number of images counts.
-
-    Args:
-        arguments: Options of the command.
-        folder: The folder to run in.
-        images: The number of images.
-        device: The device to compute on, "" for the default.
-    """
-    return min(120, 20 + images // 50)
-
-
 def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progress:
     """Run `clip-ccs compute`: on ZeroGPU's GPU if the visitor may use it, else on this machine.
 
     Args:
         arguments: Options of the command.
         folder: The folder to run in.
-        images: The number of images, for the duration of the GPU.
+        images: Their number decides for how long a GPU is requested: 20 s, plus 20 per 1,000, at most 120.
 
     Raises:
         InputError: If it fails, with the reason.
@@ -178,17 +164,17 @@ def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progr
     if os.environ.get("SPACES_ZERO_GPU"):
         import gradio
 
-        lend = importlib.import_module("spaces").GPU(duration=gpu_seconds)
+        lend = importlib.import_module("spaces").GPU(duration=min(120, 20 + images // 50))
         try:
-            yield from lend(_compute)(arguments, folder, images, "cuda")
+            yield from lend(_compute)(arguments, folder, "cuda")
             return
         except gradio.Error as error:  # the visitor's quota, or no GPU is free
             log.warning("ZeroGPU refused: %s", error)
             yield 0.0, "no GPU is free for you now, so the CPU computes"
-    yield from _compute(arguments, folder, images)
+    yield from _compute(arguments, folder)
 
 
-def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> Progress:
+def _compute(arguments: Sequence[str], folder: Path, device: str = "") -> Progress:
     """Run the command in its own process, whose messages go to a file."""
     messages, end = folder / "messages.txt", time.monotonic() + LONGEST
     command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute", "--progress=json", *arguments]

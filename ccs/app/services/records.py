@@ -19,7 +19,6 @@ from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
 """CCS of a level as the paper prints it."""
-PAPER_K = 5  # texts that decide a level in the paper
 NONE = "none"  # the preset without ablated heads
 
 
@@ -48,7 +47,6 @@ class HeadRecord:
         variance: Of its output.
         texts: The texts that the score counts.
         published: True if label and level are the paper's and nothing was computed.
-        printed: The level that the paper prints of a head scored here, None if it prints none.
     """
 
     head: Head
@@ -61,12 +59,6 @@ class HeadRecord:
     variance: float | None = None
     texts: tuple[Text, ...] = ()
     published: bool = False
-    printed: str | None = None
-
-    @property
-    def differs(self) -> bool:
-        """True if the paper prints another level."""
-        return self.printed is not None and self.level not in (self.printed, "unknown")
 
     @property
     def score(self) -> str:
@@ -202,14 +194,12 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
     for head, row in _rows(results.table("spans").sort_values("rank")):
         texts[head].append(Text(row.text, row.concept or "", row.share, tuple(judgments[head, row.rank])))
     labels, scores = dict(_rows(results.table("labels"))), dict(_rows(queries.main_scores(results)))
-    printed, records = _printed(results.model), dict[Head, HeadRecord]()
+    records = dict[Head, HeadRecord]()
     for head in sorted({*texts, *labels, *scores}):
         values: dict[str, Any] = {"texts": tuple(texts[head])}
         if score := scores.get(head):
             values = {name: getattr(score, name) for name in ("ccs", "k", "level", "share", "variance")}
             values |= {"label": score.label or "", "texts": tuple(texts[head][: score.k])}
-            if score.k == PAPER_K and head in printed:
-                values["printed"] = printed[head].level
         if label := labels.get(head):
             values |= {"label": label.given or "", "labeler": label.labeler}
         records[head] = HeadRecord(head, **values)

@@ -61,11 +61,8 @@ def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], l
     """
     seconds = SECONDS + EACH * len(files)
     results: list[Pixels | str] = sandbox.run(_read_all, list(files), title="The upload", seconds=seconds)
-    images = [
-        InputImage(name, Image.frombytes("RGB", *result))
-        for (_, name), result in zip(files, results, strict=True)
-        if not isinstance(result, str)
-    ]
+    read = [(name, result) for (_, name), result in zip(files, results, strict=True)]
+    images = [InputImage(name, Image.frombytes("RGB", *r)) for name, r in read if not isinstance(r, str)]
     return images, [result for result in results if isinstance(result, str)]
 
 
