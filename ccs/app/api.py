@@ -28,7 +28,7 @@ from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import describe_kind, hash_of
 from ccs.app.services.uploads import read_images
 from ccs.app.session import App
-from ccs.app.state import describe_problem, parse_ablation, require_choice
+from ccs.app.state import describe_problem, parse_ablation
 from ccs.app.views.query import top
 from ccs.data import BiasSet
 from ccs.errors import InputError
@@ -213,10 +213,7 @@ class Api:
         return self.app.model_cache.get(model), heads
 
     def _gallery(self, model: str, name: str) -> BiasSet:
-        names = self.app.galleries.names(model)
-        gallery = self.app.galleries.find(require_choice(name or names[0], names, "gallery"), keep_quiet)
-        assert isinstance(gallery, BiasSet)
-        return gallery
+        return self.app.galleries.people(name or self.app.galleries.names(model)[0], keep_quiet)
 
 
 def _rows(table: pd.DataFrame) -> Rows:

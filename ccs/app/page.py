@@ -20,7 +20,6 @@ from ccs.app.services.model_cache import (
     describe_kind,
     hash_of,
     live_models,
-    photographic,
     saw_drawings_only,
 )
 from ccs.app.services.records import HeadRecord
@@ -143,7 +142,7 @@ def _top(screen: Screen) -> dict[str, Any]:
     views = {"groups": groups, "views": VIEWS.values(), "view": VIEWS[screen.state.tab]}
     drawings = saw_drawings_only(model) and bool(screen.session.uploads)
     standing = [*app.collection.notices, *_standing(screen)]
-    return {**views, "drawings": drawings, "photographic": photographic(), "standing": standing}
+    return {**views, "drawings": drawings, "photographic": PHOTO, "standing": standing}
 
 
 def _label(app: App, name: str) -> str:

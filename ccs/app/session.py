@@ -273,15 +273,12 @@ class Screen:
         return self.app.gallery_name(self.state)
 
     @property
-    def people(self) -> Images:
-        """The images of the gallery in force, downloaded if need be."""
-        return self.app.galleries.images(self.gallery, self.tell)
-
-    @property
     def fitted(self) -> HeadSet:
-        """The ablated heads, with edits fitted on the gallery in force."""
+        """The ablated heads, with edits fitted on the gallery in force, which is downloaded if need be."""
         ablate = self.state.ablate
-        return self.people.fit(self.model, ablate) if has_edits(ablate) else ablate
+        if not has_edits(ablate):
+            return ablate
+        return self.app.galleries.images(self.gallery, self.tell).fit(self.model, ablate)
 
     @property
     def model(self) -> Model:

@@ -143,7 +143,7 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     assert run([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
     faces = ccs.open_gallery("world/faces")
-    sets = {"find": lambda *_: faces, "people": lambda _: faces}
+    sets = {"people": lambda *_: faces}
     galleries = SimpleNamespace(names=lambda _: ["faces"], **sets)
     app = SimpleNamespace(
         model_cache=SimpleNamespace(get=lambda _: model),

@@ -90,9 +90,17 @@ class Galleries:
             return self._drawn(name)
         return self._loader.get(name, f"Fetching {SOURCES[name].title} from the Hub, once", tell)
 
-    def people(self, name: str) -> BiasSet:
-        """Return a gallery. Raises InputError as `find` does, and for a set without people."""
-        gallery = self.find(name)
+    def people(self, name: str, tell: Tell = wait_for_nothing) -> BiasSet:
+        """Return a gallery.
+
+        Args:
+            name: The gallery.
+            tell: Publishes the progress of a download. By default nothing is downloaded.
+
+        Raises:
+            InputError: As `find` does, and for a set without people.
+        """
+        gallery = self.find(name, tell)
         if not isinstance(gallery, BiasSet):
             raise InputError(f"{name} is not a gallery of people.")
         return gallery

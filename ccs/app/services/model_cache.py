@@ -136,11 +136,6 @@ def describe_kind(name: str) -> str:
     return "toy model, drawings" if saw_drawings_only(name) else "CLIP"
 
 
-def photographic() -> str:
-    """Return the model that is offered to visitors with photographs."""
-    return PHOTO if PHOTO in embedded() else next(iter(live_models()))
-
-
 def bundled_models() -> tuple[str, ...]:
     """Return the models that need no download, the biased one first."""
     return tuple(sorted(embedded(), key=lambda name: (name != "organism", name)))
