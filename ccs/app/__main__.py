@@ -142,7 +142,7 @@ def warm(app: App) -> None:
         work(screen := open_screen(app, Session(), {"tab": tab}))
         if tab == "start":
             with suppress(InputError):  # the button of Start has one answer for everyone
-                screen.set_ablation(claim_of(screen).heads)
+                screen.change(ablate=claim_of(screen).heads)
                 work(screen)
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 

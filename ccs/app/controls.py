@@ -19,10 +19,11 @@ from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
 from ccs.app.state import OWN, clean_line, describe_problem, parse_ablation, require_choice
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet, Intervention
+from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
+MAX_HISTORY = 100  # ablations that can be undone
 COPIES, MORE = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
 
 
@@ -44,6 +45,8 @@ def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
     try:
         answer = route.handler(screen, **dict(route.form.model_validate(fields)))
         settle(screen)
+        if screen.state.ablate != state.ablate and screen.session.past == values["past"]:  # not by Undo
+            screen.session.past = [*values["past"], state.ablate][-MAX_HISTORY:]
         return answer
     except Exception as error:
         screen.state = state
@@ -60,7 +63,6 @@ def open_address(screen: Screen, query: Long = "") -> None:
         query: The address's query, with or without its `?`. Notices report the parts that can't be used.
     """
     opened = open_screen(screen.app, screen.session, parse_query(query))
-    screen.set_ablation(opened.state.ablate)
     screen.state = opened.state
 
 
@@ -87,8 +89,7 @@ def set_model(screen: Screen, model: Name = "") -> None:
     """
     app, state = screen.app, screen.state
     known = app.heads_of_model(app.require_model(model))
-    screen.set_ablation(state.ablate & known)
-    screen.change(model=model, text=0, analysis="")
+    screen.change(model=model, ablate=state.ablate & known, text=0, analysis="")
     if (example := first_example(model)) != first_example(state.model):  # photographs instead of drawings
         screen.change(example=example, gallery="", attribute="", k=0, row=0)
 
@@ -122,21 +123,10 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
     Raises:
         InputError: If the text doesn't name heads.
     """
-    screen.set_ablation(Intervention.from_heads(screen.state.ablate ^ parse_ablation(head)))
+    screen.change(ablate=screen.state.ablate ^ parse_ablation(head))
 
 
-@post("heads/ablate")
-def set_ablation(screen: Screen, ablate: Long = "") -> None:
-    """Ablate, scale, or edit exactly these heads.
-
-    Args:
-        screen: The screen that the form changes.
-        ablate: The heads, such as `L5.H0 L6.H1=0.3 L7.H1=erase:gender`; "" turns all heads on.
-
-    Raises:
-        InputError: If the text can't be read (`parse_ablation`).
-    """
-    screen.set_ablation(parse_ablation(ablate))
+post_fields("heads/ablate", "ablate")  # "" turns all heads on
 
 
 @post("heads/undo")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 FACE_SIDE = 96
-MAX_HISTORY = 100  # steps that can be undone
 SECONDS = 3600  # until an unused session ends
 MOST, LIMIT = 200, 512 * 2**20  # limits: sessions, and bytes of all their images
 OF_ADDRESS = LIMIT // 4  # bytes per address
@@ -244,12 +243,6 @@ class Screen:
     def change(self, **fields: Any) -> None:
         """Change fields of the state, read from text. Raises InputError if one can't be read."""
         self.state = self.state.changed(**fields)
-
-    def set_ablation(self, heads: HeadSet) -> None:
-        """Ablate or scale exactly these heads, and remember the previous ablation for Undo."""
-        if heads != self.state.ablate:
-            self.session.past = [*self.session.past, self.state.ablate][-MAX_HISTORY:]
-            self.change(ablate=heads)
 
     @property
     def records(self) -> ModelRecords:

@@ -20,9 +20,9 @@ from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
 from ccs.analysis.subject import Subject
 from ccs.analysis.task import Sets
+from ccs.app.controls import MAX_HISTORY
 from ccs.app.links import OTHER_FILES
 from ccs.app.page import regions
-from ccs.app.session import MAX_HISTORY
 from ccs.app.views import VIEWS, claims, classify, fairer, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
