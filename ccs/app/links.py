@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.session import App, Screen, Session
-from ccs.app.state import NO_HEADS, OWN, State, from_query, require_choice
+from ccs.app.state import NO_HEADS, OWN, State, require_choice
 from ccs.app.views import claims
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
@@ -33,10 +34,13 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         session: The visitor's session.
         query: The fields of the address.
     """
-    state, notices = from_query(query)
-    screen = Screen(app, session, state)
-    if not set(query) & (set(vars(state)) - {"model"}):
+    screen, notices = Screen(app, session, State()), list[str]()
+    names = [name for name in vars(screen.state) if name in query]
+    if names in ([], ["model"]):
         screen.change(tab="start")
+    for name in names:
+        with _part(screen, notices):
+            screen.change(**{name: query[name]})
     settle(screen, notices)
     if screen.state.head and "encoder" not in query:
         screen.change(encoder=screen.state.head.encoder)
@@ -54,18 +58,7 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
     Raises:
         InputError: If a part can't be used and there are no `notices`.
     """
-    app, session = screen.app, screen.session
-
-    @contextmanager
-    def part(**default: Any) -> Iterator[State]:
-        try:
-            yield screen.state
-        except InputError as error:
-            if notices is None:
-                raise
-            notices.append(f"Left out of the link: {error}")
-            screen.change(**default)
-
+    app, session, part = screen.app, screen.session, partial(_part, screen, notices)
     with part(model="", ablate=NO_HEADS, head=None) as state:
         app.require_model(state.model or app.first)
     screen.change(model=screen.state.model or app.first)
@@ -96,3 +89,15 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
     claim = claims.find_claim(screen.records)
     if claim and not screen.state.attribute and not screen.state.gallery:
         screen.change(attribute=claim.attribute)
+
+
+@contextmanager
+def _part(screen: Screen, notices: list[str] | None, **default: Any) -> Iterator[State]:
+    """Check a part of a state, and put its default in its place if it is a link's and can't be used."""
+    try:
+        yield screen.state
+    except InputError as error:
+        if notices is None:
+            raise
+        notices.append(f"Left out of the link: {error}")
+        screen.change(**default)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
@@ -18,7 +20,7 @@ from ccs.app.services.images import Images, has_edits
 from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, hash_of, live_models, shown_name
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import State
+from ccs.app.state import State, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, HeadSet
@@ -242,7 +244,10 @@ class Screen:
 
     def change(self, **fields: Any) -> None:
         """Change fields of the state, read from text. Raises InputError if one can't be read."""
-        self.state = self.state.changed(**fields)
+        try:
+            self.state = replace(self.state, **fields)
+        except ValidationError as error:
+            raise InputError(describe_problem(error)) from None
 
     @property
     def records(self) -> ModelRecords:

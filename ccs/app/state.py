@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -33,7 +32,7 @@ def parse_ablation(text: str) -> HeadSet:
     """
     heads = Intervention.parse(text)
     if len(heads) > MAX_HEADS:
-        raise InputError(f"it names {len(heads)} heads and at most {MAX_HEADS} are allowed.")
+        raise InputError(f"These are {len(heads)} heads; at most {MAX_HEADS} are allowed.")
     for head, change in changes(heads):
         replaced = change.replacement and (not change.attribute or head.encoder == TEXT)
         if replaced or len(change.attribute) > MAX_TEXT_LENGTH:
@@ -166,27 +165,5 @@ class State:
             fields["gallery"] = OWN  # the rest of the name gives access
         return urlencode({n: join_texts(v) if isinstance(v, tuple) else v for n, v in fields.items()})
 
-    def changed(self, **fields: Any) -> State:
-        """Return the state with other fields, read from text. Raises InputError if one can't be read."""
-        try:
-            return replace(self, **fields)
-        except ValidationError as error:
-            raise InputError(describe_problem(error)) from None
-
 
 _DEFAULT = vars(State())
-
-
-def from_query(query: Mapping[str, str]) -> tuple[State, list[str]]:
-    """Read the state that an address names, without checking that there is such a model, head, or gallery.
-
-    Returns:
-        The state, and a sentence for each part of the address that could not be used.
-    """
-    state, problems = State(), list[str]()
-    for name in filter(query.__contains__, _DEFAULT):
-        try:
-            state = state.changed(**{name: query[name]})
-        except InputError as error:
-            problems.append(f"The link's part {name!r} was left out: {error}")
-    return state, problems

@@ -118,9 +118,9 @@ class Analyses:
         """
         while not self._turn.acquire(timeout=0.5):
             tell(0.0, f"Waiting for another analysis than {request.model}’s")
-        work, kept = self.folder / "work", self.folder / request.key
+        work, target = self.folder / "work", self.folder / request.key
         try:
-            if not kept.exists():
+            if not target.exists():
                 shutil.rmtree(work, ignore_errors=True)
                 work.mkdir(parents=True)
                 with closing(compute_tables(request.arguments, work, request.count)) as steps:
@@ -129,8 +129,8 @@ class Analyses:
                 (tables,) = (path.parent for path in work.glob(f"[!.]*/{results.MANIFEST_FILE}"))
                 shutil.rmtree(work / results.STAGES, ignore_errors=True)
                 shutil.make_archive(str(work / "tables"), "zip", work, tables.name)
-                work.rename(kept)
-                log.warning("%s was analyzed; its tables: %s", request.model, kept)
+                work.rename(target)
+                log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
             folders = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)

@@ -87,11 +87,11 @@ class Loader(Generic[T]):
 
     Args:
         load: Function from a name to its value.
-        kept: The most values to keep; the least recently used one goes before another is loaded.
+        capacity: The most values to keep; the least recently used one goes before another is loaded.
     """
 
-    def __init__(self, load: Callable[[str], T], kept: int) -> None:
-        self._load, self.loaded = load, LRUCache[str, T](kept)
+    def __init__(self, load: Callable[[str], T], capacity: int) -> None:
+        self._load, self.loaded = load, LRUCache[str, T](capacity)
         self.failures: TTLCache[str, str] = TTLCache(100, RETRY)  # why a value couldn't be loaded
         self._loads: dict[str, Future[T]] = {}
         self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
