@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ccs.model.model import Model
-
-T = TypeVar("T")
 
 SIDE = 192
 DARK = 0.33  # brightness of a patch that gets no attention
