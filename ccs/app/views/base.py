@@ -102,11 +102,6 @@ class View(NamedTuple):
     values: Callable[[Screen], dict[str, Any]]
     program: Callable[[Screen], str]
 
-    @property
-    def title(self) -> str:
-        """The view's title."""
-        return self.name.capitalize()
-
 
 def run_lines(screen: Screen) -> str:
     """Return lines of a program that read the screen's tables as `run`; InputError if there are none.
