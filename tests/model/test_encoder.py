@@ -137,7 +137,7 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
     for text, why in {"L2.H1=mean": "needs images", "L2.H9=0.5": "outside this model"}.items():
         with pytest.raises(InputError, match=why):
             model.embed_images(x, Intervention.parse(text))
-    with pytest.raises(InputError, match="not none"):
+    with pytest.raises(InputError, match="at least one image or text"):
         model.at_means("L2.H1=mean", x[:0])
     text_mean = model.texts.at_means("T1.H1=mean", ["a dog", "two cats at a house"])
     assert model.embed_texts(["a dog"], ablate=text_mean).shape == (1, model.dim)
