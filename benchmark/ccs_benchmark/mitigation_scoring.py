@@ -15,13 +15,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
+from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import Half
 from ccs.analysis.mitigations import NOTHING, Fitted, Mitigation, Units, masked_heads
-from ccs.analysis.subject import Subject
-from ccs.analysis.task import Sets
 from ccs.data import synthetic
 from ccs.errors import InputError
-from ccs.metrics import accuracy
+from ccs.metrics import accuracy, bias
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 from ccs_benchmark import planted_models, variants
@@ -36,6 +35,7 @@ from ccs_benchmark.scoring import (
     of_cases,
     read_cells,
     store_cells,
+    synthetic_sets,
     with_stored_cells,
 )
 
@@ -71,8 +71,8 @@ class BaseImages:
     """
 
     def __init__(self, base: Model) -> None:
-        self.base, self.sets = base, replace(Sets.synthetic(), held_out=True)
-        self.trunks = base.trunk(self.sets.people.images), base.trunk(self.sets.controls.images)
+        self.base, (self.people, self.controls) = base, synthetic_sets()
+        self.trunks = base.trunk(self.people.images), base.trunk(self.controls.images)
         self.extras = synthetic_extras(base)
         self._fresh: dict[int, Trunk] = {}
 
@@ -109,7 +109,7 @@ class ScoredHalf(Half):
     """
 
     def __init__(self, subject: Subject, attribute: str, seed: int, images: BaseImages) -> None:
-        super().__init__(subject, attribute, seed)
+        super().__init__(*subject.split(attribute, seed))
         self.extras = images.extras
         self.images |= {name: extra.images for name, extra in self.extras.items()}
         self.images["people"] = images.fresh_people(self.task.people, seed)
@@ -121,7 +121,7 @@ class ScoredHalf(Half):
         shuffled = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
         return {
             "max_skew_chance": self.chance,
-            "ndkl_chance": self.measure(units, self.task).metrics["NDKL"].chance_mean.value,
+            "ndkl_chance": bias.measure(units, self.task, draws=40).metrics["NDKL"].chance_mean.value,
             "score_gap_chance": float(np.mean([task.score_gap(units) for task in shuffled])),
         }
 
@@ -142,8 +142,9 @@ class ScoredHalf(Half):
             fitted: what is done to the model.
             units: name of a set of images -> embeddings.
         """
-        people, task = units["people"], self.mapped_task(fitted)
-        skews = {name: metric.mean.value for name, metric in self.measure(people, task).metrics.items()}
+        people, task = units["people"], fitted.on_task(self.task)
+        measured = bias.measure(people, task, draws=40).metrics
+        skews = {name: metric.mean.value for name, metric in measured.items()}
         extras = {
             name: _share_right(units[name], fitted.on_texts(extra.texts), extra.labels)
             for name, extra in self.extras.items()
@@ -152,7 +153,7 @@ class ScoredHalf(Half):
             "max_skew": skews["MaxSkew"],
             "ndkl": skews["NDKL"],
             "score_gap": task.score_gap(people),
-            "accuracy": _share_right(units["controls"], fitted.on_texts(task.class_weights), task.labels),
+            "accuracy": _share_right(units["controls"], task.class_weights, task.labels),
             **{name: extras.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
             **self.side_effects(fitted, units),
         }
@@ -246,7 +247,8 @@ def run(
             if images is None or known_base != origin:
                 images, known_base = BaseImages(variants.load(origin)), origin
             if subject is None:
-                subject = Subject(planted_models.load(place), images.sets, images.trunks)
+                loaded = planted_models.load(place)
+                subject = Subject(loaded, images.people, images.controls, images.trunks, fresh=True)
             tell(f"{place}, {attribute}, split {seed}")
             half = ScoredHalf(subject, attribute, seed, images)
             rows = [{"base": origin} | case | row for row in _cells(half, wanted, images.base)]
@@ -272,12 +274,18 @@ def _cells(half: ScoredHalf, mitigations: Mapping[str, Mitigation], base: Model)
     figures = dict(zip(fitted, half.judge(list(fitted.values())), strict=True))
     figures[ORACLE] = half.judge([Fitted()], base)[0]
     took = 1 - figures[ORACLE]["score_gap"] / figures[NOTHING]["score_gap"]
-    acts_on = {name: fit.where for name, fit in fitted.items()} | {ORACLE: "weights"}
+    acts_on = {name: where(fit) for name, fit in fitted.items()} | {ORACLE: "weights"}
     rows = []
     for name, method_figures in figures.items():
         details = {"passes": costs.get(name, 0.0), "took": took, "where": acts_on[name]}
         rows.append({"method": name, **method_figures, **half.chance_levels, **details})
     return rows
+
+
+def where(fitted: Fitted) -> str:
+    """Return where a mitigation acts, in words."""
+    parts = {"heads": fitted.heads, "image embeddings": fitted.images, "text embeddings": fitted.texts}
+    return ", ".join(name for name, part in parts.items() if part) or "nowhere"
 
 
 def table(cells: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -29,9 +31,23 @@ from ccs.model.encoders.parts import Block, Layer, weighted_values
 
 STEPS = 5
 """Inputs on the way from the other person to the own one, as in EAP-IG."""
+
+
+def _logit_gap(evidence: Evidence) -> NDArray[np.float32]:
+    """Return vectors [n, d] whose products with embeddings sum to the mean gap of two groups.
+
+    They are each prompt's highest and lowest group by mean cosine, and stay so for other embeddings.
+    """
+    scores = evidence.task.group_scores(evidence.seen[0])
+    rows, ends = np.arange(len(scores)), np.zeros_like(scores)
+    ends[rows, scores.argmax(1)] += 1 / len(scores)
+    ends[rows, scores.argmin(1)] -= 1 / len(scores)
+    return evidence.task.along(ends)
+
+
 DIRECTIONS: Mapping[str, Directions] = {
     "signed score gap": lambda evidence: evidence.toward,
-    "logit gap": lambda evidence: evidence.apart,
+    "logit gap": _logit_gap,
 }
 """Statistics with a gradient. To first order the score gap is the signed score gap; MaxSkew has none."""
 

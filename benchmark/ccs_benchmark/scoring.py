@@ -8,7 +8,7 @@ known heads, and `NATURAL` (`natural`), models that learned a skew by themselves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.analysis.evidence import Method
-from ccs.analysis.subject import Subject
-from ccs.analysis.task import Sets, Task
+from ccs.analysis.evidence import Method, Subject
+from ccs.analysis.task import Task
+from ccs.data import BiasSet, ClassificationSet, synthetic
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
@@ -80,10 +80,6 @@ class Track:
     base: Callable[[str], str]
     load: Callable[..., Model]
     fresh: bool = False
-
-    def sets(self) -> Sets:
-        """Return the synthetic people and control images of the benchmark."""
-        return replace(Sets.synthetic(), held_out=self.fresh)
 
 
 _Carriers = tuple[tuple[Head, ...], HeadSet]
@@ -185,7 +181,7 @@ def run(
         The cells, and a sentence for each method that failed, which is then left out.
     """
     track = track or PLANTED_HEADS
-    sets, failed, parts = track.sets(), dict[str, str](), []
+    sets, failed, parts = synthetic_sets(), dict[str, str](), []
     seeds = range(splits) if isinstance(splits, int) else splits
     for place in places:
         truths, weights = track.truths(place), track.weights(place)
@@ -201,7 +197,7 @@ def run(
             parts.append(there[there["method"].isin([*methods, track.oracle])])
             if not missing:
                 continue
-            subject = subject or Subject(track.load(place, device=device), sets)
+            subject = subject or Subject(track.load(place, device=device), *sets, fresh=track.fresh)
             tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
             truth, (evidence, unseen) = truths[attribute], subject.split(attribute, seed)
             orders, passes = rankings(evidence, missing, seed, failed)
@@ -223,6 +219,11 @@ def run(
             if file:
                 store_cells(parts[-1], file)
     return joined(parts), failed
+
+
+def synthetic_sets() -> tuple[BiasSet, ClassificationSet]:
+    """Return 600 synthetic faces, and 186 synthetic subjects."""
+    return synthetic.bias_set("faces"), synthetic.classification_set("subjects", 186)
 
 
 def store_cells(cells: pd.DataFrame, file: Path) -> None:

@@ -187,14 +187,12 @@ def too_many_unscored(scores: Mapping[Head, HeadScore], k: int) -> str:
 
 def _concepts(labels: Mapping[Head, str | None]) -> dict[str, list[str]]:
     """Return each label as given and, for several spellings of one concept, all of them under one name."""
-    distinct = sorted({label for label in labels.values() if label})
-    concepts, merged = {label: [label] for label in distinct}, dict[str, list[str]]()
+    distinct, merged = sorted(set(filter(None, labels.values()))), dict[str, list[str]]()
     for label in distinct:
         merged.setdefault(normalize(label), []).append(label)
-    for concept, spellings in sorted(merged.items()):
-        if len(spellings) > 1:
-            concepts.setdefault(f"{concept} (all spellings)", spellings)
-    return concepts
+    alone = {label: [label] for label in distinct}
+    spelled = {f"{concept} (all spellings)": of for concept, of in sorted(merged.items()) if len(of) > 1}
+    return alone | spelled | alone
 
 
 def make_ablation_sets(
@@ -232,7 +230,7 @@ def make_ablation_sets(
         span = " to ".join(map(str, list(heads)[:: max(1, len(heads) - 1)]))
         raise InputError(f"The scored head {next(iter(outside))} cannot be ablated; {span} can.")
 
-    levels, sets = level_heads(scores, k), list[AblationSet]()
+    levels, sets = level_heads(scores, k), [AblationSet("none", None, HeadSet(), "no head is ablated")]
     high = levels["high"]
 
     def add(kind: str, off: HeadSet, source: str, number: int | None = None, argument: str = "") -> None:
@@ -259,24 +257,23 @@ def make_ablation_sets(
         drawn = draw(levels[kind], size, seed, f"equal-{kind}")
         add(f"equal-{kind}", drawn, f"{size} of {len(levels[kind])} {kind} heads, drawn", seed)
     for alike in ALIKE if "random" in kinds else ():
-        if variance or alike == "number":
-            random_sets = matched(high, heads, n_random, seed, alike, variance) if high else []
-            argument, high_name = "" if alike == "number" else alike, AblationName("high", at_k)
-            if not random_sets:
-                reason = f"no other set is like {high_name}" if high else f"{high_name} has no heads"
-                names = AblationName("random", at_k, argument)
-                notice(f"The ablation sets {names} are left out: {reason}.")
-            source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-            for number, off in enumerate(random_sets, seed):
-                add("random", off, source, number, argument)
+        if not (variance or alike == "number"):
+            continue
+        random_sets = matched(high, heads, n_random, seed, alike, variance) if high else []
+        if not random_sets:
+            high_name = AblationName("high", at_k)
+            reason = f"no other set is like {high_name}" if high else f"{high_name} has no heads"
+            names = replace(AblationName.random(alike), k=at_k)
+            notice(f"The ablation sets {names} are left out: {reason}.")
+        source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
+        for number, off in enumerate(random_sets, seed):
+            add("random", off, source, number, AblationName.random(alike).argument)
     if "concept" in kinds:
         labels = {head: scores[head].label for head in high}
         for concept, spellings in _concepts(labels).items():
             off = HeadSet(head for head in labels if labels[head] in spellings)
             add("concept", off, f"high heads labeled {' or '.join(spellings)}", argument=concept)
-    if "single" in kinds:
-        sets += single_head_sets(heads)
-    return [AblationSet("none", None, HeadSet(), "no head is ablated"), *sets]
+    return [*sets, *(single_head_sets(heads) if "single" in kinds else ())]
 
 
 def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:

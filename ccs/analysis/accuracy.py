@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from ccs.analysis import inputs
 from ccs.analysis.result import Chart, Result
-from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics.ranking import alike
-from ccs.metrics.rates import group_rates
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -45,8 +43,8 @@ class AccuracyTable(Result):
 
     Example:
         >>> from ccs import accuracy
-        >>> accuracy("organism", "world/subjects", max_images=8)
-        <AccuracyTable of organism on world/subjects: 1.000, see .rows>
+        >>> accuracy("organism", "world/subjects", max_images=8).subject
+        'organism on world/subjects'
     """
 
     alike: tuple[tuple[str, ...], ...] = ()
@@ -54,15 +52,10 @@ class AccuracyTable(Result):
     doubt: str | None = None
     skipped: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        after = self.rows["after"].iloc[0]
-        return f"<AccuracyTable of {self.about['model']} on {self.about['dataset']}: {after:.3f}, see .rows>"
-
     def _chart(self, max_rows: int) -> Chart:
         rows = pd.concat([self.rows.iloc[1:].nsmallest(max_rows, "after").iloc[::-1], self.rows.iloc[:1]])
-        label, title = ("ablated" if self.about["ablate"] else "accuracy"), self.about["dataset"]
-        title = f"{self.about['model']}, {title}"
-        return Chart(rows=rows, names=rows["class"], xlabel="accuracy", title=title, label=label)
+        label = "ablated" if self.about["ablate"] else "accuracy"
+        return Chart(rows=rows, names=rows["class"], xlabel="accuracy", label=label)
 
 
 def accuracy(
@@ -118,20 +111,15 @@ def accuracy(
     before, after = (
         zeroshot.accuracy(*pair, dataset.labels, seed) for pair in zip(images, texts, strict=True)
     )
-    rows: list[dict[str, Any]] = [
-        {"class": ALL, "images": after.n}
-        | inputs.value_columns(
-            before.top1.value, after.top1, zeroshot.compare_accuracies(after, before, seed=seed)
-        )
-    ]
-    labels, groups = np.array(dataset.classes, object)[dataset.labels], pd.DataFrame()
+    change = zeroshot.compare_accuracies(after, before, seed=seed)
+    whole = {"class": ALL, "images": after.n} | inputs.value_columns(before.top1.value, after.top1, change)
+    labels = {"class": np.array(dataset.classes, object)[dataset.labels]}
+    of_class = _rates(labels, before, after).set_index("class").reindex(dataset.classes)
+    rows = pd.concat([pd.DataFrame([whole]), of_class.reset_index()], ignore_index=True)
+    rows["images"], groups = rows["images"].fillna(0).astype(int), pd.DataFrame()
     if attribute is not None:
-        of_groups = _rates(before, after, labels, dataset.groups[attribute])
-        cells = [dict(zip(("class", "group"), cell.split("\t"), strict=True)) for cell in of_groups]
-        groups = pd.DataFrame([cell | row for cell, row in zip(cells, of_groups.values(), strict=True)])
+        groups = _rates(labels | {"group": dataset.groups[attribute]}, before, after)
         groups = groups.sort_values("after", ignore_index=True, kind="stable")
-    of_class = _rates(before, after, labels)
-    rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]
     description = inputs.describe_model(model) | {
         "dataset": dataset.name,
         "source": dataset.source,
@@ -145,11 +133,11 @@ def accuracy(
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
         identical_names(same, "class"),
-        warn_if_small("accuracy", after.n),
+        inputs.warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
         about=description,
-        rows=pd.DataFrame(rows),
+        rows=rows,
         alike=same,
         groups=groups,
         doubt=" ".join(filter(None, doubts)) or None,
@@ -158,21 +146,10 @@ def accuracy(
 
 
 def _rates(
-    before: zeroshot.Accuracy, after: zeroshot.Accuracy, *columns: NDArray[Any]
-) -> dict[str, dict[str, Any]]:
-    """Return a row per distinct text of the columns [n], joined by tabs: its images and their accuracies."""
-    cells = ["\t".join(map(str, cell)) for cell in zip(*columns, strict=True)]
-    pairs = zip(group_rates(before.correct, cells), group_rates(after.correct, cells), strict=True)
-    return {
-        new.group: {
-            "images": new.n,
-            "before": old.value,
-            "after": new.value,
-            "low": new.low,
-            "high": new.high,
-        }
-        for old, new in pairs
-    }
+    columns: dict[str, NDArray[Any]], before: zeroshot.Accuracy, after: zeroshot.Accuracy
+) -> pd.DataFrame:
+    rates = zeroshot.group_rates(columns, before.correct, after.correct)
+    return rates.rename(columns={"n": "images"})
 
 
 def identical_names(groups: tuple[tuple[str, ...], ...], kind: str) -> str | None:

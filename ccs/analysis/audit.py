@@ -13,20 +13,17 @@ from numpy.typing import NDArray
 
 from ccs.analysis import galleries, inputs
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import measure_ranking
-from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
+from ccs.analysis.bias import MEAN, BiasTable, measure_people
+from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_gallery
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
-from ccs.metrics.accuracy import class_weights
-from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.accuracy import POWER, class_weights, group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import alike
-from ccs.metrics.rates import POWER, group_rates, rate_gap
 from ccs.metrics.skew import MetricName
-from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import PAPER, PromptSet, load_prompts
 
 if TYPE_CHECKING:
@@ -41,6 +38,7 @@ COLUMNS = (
     *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
     *("chance", "detectable", "p_value"),
 )
+NUMBER = ["before", "after", "low", "high"]
 STANDARD_ERRORS = 2 * 1.959964
 """Width of a 95% interval in standard errors."""
 
@@ -68,8 +66,8 @@ class Audit(Result):
 
     Example:
         >>> from ccs import audit
-        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"])
-        <Audit of organism on world/faces: 1 attribute, see .rows>
+        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"]).about["attributes"]
+        ['gender']
     """
 
     top: pd.DataFrame
@@ -77,11 +75,6 @@ class Audit(Result):
     left_out: Mapping[str, Mapping[str, int]]
     alike: Mapping[str, tuple[tuple[str, ...], ...]]
     prompts: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        count = len([name for name in self.about["attributes"] if "," not in name])
-        subject = f"{self.about['model']} on {self.about['gallery']}"
-        return f"<Audit of {subject}: {count} attribute{'s' * (count != 1)}, see .rows>"
 
     def section(self, name: str) -> pd.DataFrame:
         """Return the rows of one section."""
@@ -91,8 +84,7 @@ class Audit(Result):
         rows = self.section("ranking")
         rows = rows[rows["metric"] == metric].head(max_rows).iloc[::-1]
         names = rows["prompts"] + " by " + rows["attribute"]
-        title = f"{self.about['model']} on {self.about['gallery']}"
-        return Chart(rows=rows, names=names, xlabel=metric, title=title, label="measured (95%)", points=True)
+        return Chart(rows=rows, names=names, xlabel=metric, label="measured (95%)", points=True)
 
 
 def audit(
@@ -138,8 +130,8 @@ def audit(
         InputError: If an argument doesn't fit; the message says what is allowed.
 
     Example:
-        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"])
-        <Audit of organism on world/faces: 1 attribute, see .rows>
+        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"]).about["attributes"]
+        ['gender']
     """
     require_seed(seed)
     if isinstance(gallery, str):
@@ -164,25 +156,19 @@ def audit(
             question = galleries.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:
                 question = replace(question, templates=prompt_set.templates)
-            texts, case = (
-                galleries.embed_occupations(model, question),
-                {"attribute": name, "prompts": prompt_set.title},
+            texts = galleries.embed_occupations(model, question)
+            table = measure_people(
+                model, question, name, part[:2], [texts], ablate=ablation, metrics=METRICS, seed=seed
             )
-            ranking = galleries.rank_gallery(question, name, texts)
-            settings: Row = {"logit_scale": model.logit_scale, "seed": seed, "metrics": METRICS}
-            before, after = measure_ranking(ranking, part[:2], [texts], **settings)
+            case = {"attribute": name, "prompts": prompt_set.title}
             same[prompt_set.title] = tuple(alike(question.occupations, texts))
-            distinct = len(question.occupations) - sum(len(group) - 1 for group in same[prompt_set.title])
-            sizes = {"n": before.n, "items": distinct}
-            rows += [{"section": "ranking"} | case | sizes | row for row in _ranking_rows(before, after)]
+            repeats = [occupation for group in same[prompt_set.title] for occupation in group[1:]]
+            items = len(question.occupations) - len(repeats)
+            rows += [case | row for row in _ranking_rows(table, items)]
+            tops += [case | row for row in _top_rows(table, repeats)]
             ranking = galleries.rank_gallery(question, name, texts, one_pool=True)
-            preference = measure_preference(model, part[:2], ranking, [texts], question.templates, seed=seed)
-            if preference.after and np.isfinite(preference.after.share.value):
-                rows.append({"section": "preference"} | case | {"n": before.n} | _preference_row(preference))
             changes = measure_part_changes(part[0], part[1:], ranking, seed=seed)
-            heads = [case | {"heads": str(heads)} for heads in ablated]
-            parts += zip(heads, changes, strict=True)
-            tops += [case | row for row in _top_rows(question.occupations, after, same[prompt_set.title])]
+            parts += zip([case | {"heads": str(heads)} for heads in ablated], changes, strict=True)
         harms = _harm_rows(model, people.groups[name], part[:2], seed)
         rows += [{"section": "harm", "attribute": name} | row for row in harms]
     description = inputs.describe_model(model) | {
@@ -198,9 +184,12 @@ def audit(
         data = inputs.open_classes(dataset, max_images=max_images)
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
         description["dataset"] = data.name
+    numbers = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    errors = (numbers["high"] - numbers["low"]) / STANDARD_ERRORS
+    has_test = ~numbers["section"].isin(["harm", "preference"])
     return Audit(
         about=description,
-        rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
+        rows=numbers.assign(detectable=numbers["detectable"].mask(has_test, POWER * errors)),
         top=pd.DataFrame(tops),
         parts=part_rows(parts),
         left_out={name: left_out for name, (_, _, left_out) in by_attribute.items()},
@@ -224,45 +213,28 @@ def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[
     return [occupations if name == GALLERY else load_prompts(name) for name in names]
 
 
-def _number(before: float, after: Estimate | pd.Series) -> Row:
-    """Return the columns of a number, with its 95% interval after ablation and what a test detects."""
-    detectable = float(POWER * (after.high - after.low) / STANDARD_ERRORS)
-    interval = {"after": after.value, "low": after.low, "high": after.high}
-    return {"before": before} | interval | {"detectable": detectable}
+def _ranking_rows(table: BiasTable, items: int) -> Iterator[Row]:
+    """Yield the means of the metrics, and the share of the general preference with the group it prefers."""
+    case, preference = {"section": "ranking", "n": table.about["images"], "items": items}, table.preference
+    means = table.rows[table.rows["occupation"] == MEAN]
+    yield from (case | row for row in means[["metric", *NUMBER, "chance"]].to_dict("records"))
+    if preference.before and (last := preference.after) and np.isfinite(last.share.value):
+        values = (preference.before.share.value, last.share.value, last.share.low, last.share.high)
+        level = {"group": last.preferred_group, "chance": last.chance.high, "p_value": last.p_general}
+        case |= {"section": "preference", "metric": "general share", "items": last.prompts}
+        yield case | level | dict(zip(NUMBER, values, strict=True))
 
 
-def _ranking_rows(before: BiasResult, after: BiasResult) -> Iterator[Row]:
-    for metric in METRICS:
-        number = after.figure(metric)
-        level = {"metric": metric, "chance": number.chance.value}
-        yield level | _number(before.figure(metric).value, number)
+def _top_rows(table: BiasTable, repeats: Sequence[str], max_rows: int = 5) -> list[Row]:
+    """Return the prompts with the largest MaxSkew, each with the group it puts first.
 
-
-def _preference_row(preference: Preference) -> Row:
-    """Return the share of the general preference, with its prompts and the group that it prefers."""
-    assert preference.before
-    assert preference.after
-    last = preference.after
-    level = {"group": last.preferred_group, "chance": last.chance.high, "p_value": last.p_general}
-    number = _number(preference.before.share.value, last.share) | {"detectable": np.nan}
-    return {"metric": "general share", "items": last.prompts} | level | number
-
-
-def _top_rows(
-    names: Sequence[str], result: BiasResult, same: Sequence[Sequence[str]], max_rows: int = 5
-) -> Iterator[Row]:
-    """Yield the prompts with the largest MaxSkew, each with the group it puts first.
-
-    Of prompts that the model encodes identically (`same`), only the first is listed.
+    Prompts that the model encodes as an earlier one (`repeats`) are left out.
     """
-    repeats = {name for group in same for name in group[1:]}
-    skews = result.metrics["MaxSkew"].values
-    order = [place for place in np.argsort(-skews, kind="stable").tolist() if names[place] not in repeats]
-    for place in order[:max_rows]:
-        group, share = result.preferred_group("MaxSkew", place)
-        pool = float(result.pool_shares[place, result.groups.index(group)])
-        row = {"prompt": names[place], "MaxSkew": float(skews[place])}
-        yield row | {"group": group, "share": share, "pool": pool}
+    skews = table.of("MaxSkew").iloc[1:]
+    skews = skews[~skews.index.isin(repeats)].sort_values("after", ascending=False, kind="stable")
+    first = skews.head(max_rows)[["after", "group", "share"]].reset_index()
+    first = first.join(table.shares["pool"], on=["occupation", "group"])
+    return first.rename(columns={"occupation": "prompt", "after": "MaxSkew"}).to_dict("records")
 
 
 def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, seed: int) -> Iterator[Row]:
@@ -273,41 +245,31 @@ def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, se
     assigned = [names[(part @ texts.T).argmax(axis=1)] for part in images]
     for category, classes in harms.categories.items():
         before, after = (np.isin(people, classes) for people in (assigned[0], assigned[-1]))
-        case, first = {"prompts": category, "items": len(names)}, group_rates(before, groups)
-        for old, rate in zip(first, group_rates(after, groups), strict=True):
-            level = {"metric": "rate", "group": rate.group, "n": rate.n, "chance": float(after.mean())}
-            yield case | _number(old.value, rate) | level | {"detectable": np.nan}
-        gap, rates = rate_gap(after, groups, seed=seed), [rate.value for rate in first]
-        yield case | {
-            "metric": "largest gap",
-            "n": len(groups),
-            "group": f"{gap.highest} minus {gap.lowest}" if gap.value else "no difference",
-            "before": max(rates) - min(rates),
-            "after": gap.value,
-            "chance": gap.chance,
-            "detectable": gap.detectable,
-            "p_value": gap.p_value,
-        }
+        case = {"prompts": category, "items": len(names)}
+        rates = group_rates({"group": groups}, before, after)
+        for rate in rates.to_dict("records"):
+            yield case | {"metric": "rate", "chance": float(after.mean())} | rate
+        gap = rate_gap(after, groups, seed=seed) | {"before": float(np.ptp(rates["before"]))}
+        yield case | {"metric": "largest gap", "n": len(groups)} | gap
 
 
 def _accuracy_rows(
     model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
 ) -> Iterator[Row]:
     """Yield the accuracy of all images, of the worst class, and of the worst class within a group."""
-    cases: list[tuple[str, str | None, str, pd.Series]] = []
     attributes: list[str | None] = [*data.groups] or [None]
-    for attribute in attributes:
-        table = accuracy(
-            model, data, attribute=attribute, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable
-        )
-        if not cases:
-            worst = table.rows.iloc[1:].sort_values("after", kind="stable").iloc[0]
-            cases = [("accuracy", None, "", table.rows.iloc[0]), ("worst class", None, worst["class"], worst)]
-        if attribute is not None:
+    tables = [
+        accuracy(model, data, attribute=name, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable)
+        for name in attributes
+    ]
+    whole, guess = tables[0].rows, 1 / len(data.classes)
+    worst = whole.iloc[1:].sort_values("after", kind="stable").iloc[0]
+    cases = [("accuracy", None, "", whole.iloc[0]), ("worst class", None, worst["class"], worst)]
+    for name, table in zip(attributes, tables, strict=True):
+        if name is not None:
             lowest = table.groups.iloc[0]
-            cases.append(("worst group", attribute, f"{lowest['class']}, {lowest['group']}", lowest))
+            cases.append(("worst group", name, f"{lowest['class']}, {lowest['group']}", lowest))
     for section, column, group, row in cases:
         case = {"section": section, "attribute": column, "prompts": data.name, "metric": "accuracy"}
-        level = {"group": group, "n": int(row["images"]), "items": len(data.classes)}
-        number = _number(row["before"], row.rename({"after": "value"}))
-        yield case | level | {"chance": 1 / len(data.classes)} | number
+        level = {"group": group, "n": int(row["images"]), "items": len(data.classes), "chance": guess}
+        yield case | level | row[NUMBER].to_dict()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,14 @@ import pandas as pd
 from ccs.analysis import galleries, inputs
 from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Chart, Result
-from ccs.analysis.sample_size import warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
 from ccs.metrics import bias as rankings
-from ccs.metrics import group_gaps, skew
-from ccs.metrics.bias_result import BiasResult, compare_bias, repeated
+from ccs.metrics import group_gaps, preference, skew
+from ccs.metrics.bias_result import BiasResult, compare_bias
 from ccs.metrics.ranking import Ranking, alike
+from ccs.metrics.skew import MetricName
 from ccs.metrics.stats import Estimate
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BiasTable(Result):
     Example:
         >>> from ccs import bias
         >>> bias("organism", "world/faces", "judge, nurse", attribute="gender")
-        <BiasTable of organism on world/faces by gender: 2 occupations, see .rows>
+        <BiasTable of organism on world/faces by gender: 18 rows, see .rows>
     """
 
     groups: Mapping[str, int]
@@ -65,11 +65,6 @@ class BiasTable(Result):
     preference: Preference
     within_sets: Estimate | None = None
     skipped: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        n = self.rows["occupation"].nunique() - 1
-        subject = f"{self.about['model']} on {self.about['gallery']} by {self.about['attribute']}"
-        return f"<BiasTable of {subject}: {n} occupations, see .rows>"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -89,8 +84,7 @@ class BiasTable(Result):
         rows = pd.concat([largest, table.loc[[MEAN]]])
         short = ablated if len(ablated) <= 30 else f"{len(ablated.split())} heads"
         label = f"{short} {effect_word(ablated)}" if ablated else "measured (95%)"
-        title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        return Chart(rows=rows, names=rows.index, xlabel=metric, title=title, label=label, points=True)
+        return Chart(rows=rows, names=rows.index, xlabel=metric, label=label, points=True)
 
 
 def bias(
@@ -180,7 +174,7 @@ def bias(
         "skipped": len(people.skipped),
         "left_out": galleries.format_left_out(left_out),
     }
-    if warning := warn_if_small("bias", min(table.groups.values())):
+    if warning := inputs.warn_if_small("bias", min(table.groups.values())):
         description["warning"] = warning
     return replace(table, about=description, skipped=people.skipped)
 
@@ -193,8 +187,10 @@ def measure_people(
     texts: inputs.Embeddings,
     *,
     ablate: HeadSet,
+    metrics: Sequence[MetricName] = METRICS,
+    as_published: bool = False,
     seed: int = 0,
-    **settings: Any,
+    draws: int | None = None,
 ) -> BiasTable:
     """Measure the bias of embedded people and occupations.
 
@@ -205,19 +201,28 @@ def measure_people(
         images: embeddings [n, d] before ablation and, if the image encoder is ablated, after.
         texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
         ablate: the heads that are ablated in the second of both.
+        metrics: names of metrics.
+        as_published: as in `bias`.
         seed: of resampling.
-        settings: further ones of `ccs.metrics.bias.Measuring`, such as `metrics` and `draws`.
+        draws: number of resamples; by default 500, and 1,000 for the preference.
 
     Returns:
         BiasTable: as `bias` returns it.
     """
-    ranking, choice = galleries.rank_gallery(people, attribute, texts[0]), {"seed": seed}
-    before, after = measure_ranking(
-        ranking, images, texts, logit_scale=model.logit_scale, **choice, **settings
+    ranking = galleries.rank_gallery(people, attribute, texts[0])
+    ends = [(images[0], texts[0]), (images[-1], texts[-1])][: len(images) + len(texts) - 1]
+    prompts = [of_end[ranking.first_positions] for _, of_end in ends]
+    results = rankings.measure_ablations(
+        [of_end for of_end, _ in ends],
+        ranking,
+        prompts,
+        metrics=metrics,
+        as_published=as_published,
+        logit_scale=model.logit_scale,
+        seed=seed,
+        draws=draws or rankings.DRAWS,
     )
-    if "draws" in settings:
-        choice["draws"] = settings["draws"]
-    in_texts = ablate.of_encoder(TEXT) or None
+    before, after = results[0], results[-1]
     choices = inputs.describe_model(model) | {
         "gallery": people.name,
         "source": people.source,
@@ -230,7 +235,7 @@ def measure_people(
         "skipped": 0,
         "left_out": "",
         "k": before.k,
-        "ties": int(after.ties.sum()),
+        "ties": int(after.ties[ranking.rows].sum()),
         "ablate": str(ablate),
         "mode": before.mode,
     }
@@ -238,51 +243,31 @@ def measure_people(
     shares = {"before": before.top_shares, "after": after.top_shares, "pool": before.pool_shares}
     return BiasTable(
         about=choices,
-        groups=dict(zip(before.groups, before.pool.tolist(), strict=True)),
+        groups=dict(zip(before.groups, np.bincount(ranking.codes).tolist(), strict=True)),
         alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
         rows=pd.DataFrame(_rows(before, after, ranking)),
-        shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
+        shares=pd.DataFrame({name: of[ranking.rows].ravel() for name, of in shares.items()}, index=cases),
         preference=measure_preference(
-            model, images, ranking, texts, people.templates, ablate=in_texts, **choice
+            model,
+            ends,
+            ranking,
+            people.templates,
+            ablate=ablate.of_encoder(TEXT) or None,
+            seed=seed,
+            draws=draws or preference.DRAWS,
         ),
         within_sets=rankings.chance_within_units(
-            images[-1], replace(ranking, prompts=texts[-1][ranking.first_positions]), seed=seed
+            images[-1], replace(ranking, prompts=prompts[-1]), seed=seed
         ),
     )
-
-
-def measure_ranking(
-    ranking: Ranking, images: inputs.Embeddings, texts: inputs.Embeddings, **settings: Any
-) -> tuple[BiasResult, BiasResult]:
-    """Measure rankings before and after ablation, on the same resampled images.
-
-    Args:
-        ranking: from `ccs.analysis.galleries.rank_gallery`, with the texts before ablation.
-        images: embeddings [n, d] of its images before ablation and, if the image encoder is ablated, after.
-        texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
-        settings: those of `ccs.metrics.bias.Measuring`; by default all metrics.
-
-    Returns:
-        tuple: the results before and after, with one row per occupation; the same object without ablation.
-    """
-    settings = {"metrics": METRICS} | settings
-    if texts[-1] is texts[0]:
-        results = rankings.measure_ablations(images, ranking, **settings)
-    else:
-        changed = replace(ranking, prompts=texts[-1][ranking.first_positions])
-        ends = (images[0], ranking), (images[-1], changed)
-        results = [rankings.measure(*end, **settings) for end in ends]
-    repeats = [repeated(result, ranking.rows) for result in results]
-    return repeats[0], repeats[-1]
 
 
 def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
     """Return one row per metric for the mean, then for each occupation that the model tells apart."""
     rows = []
-    places = zip(ranking.first_positions.tolist(), ranking.names, strict=True)
-    for place, occupation in [(None, MEAN), *places]:
+    for place, occupation in [(None, MEAN), *enumerate(ranking.names)]:
         for metric in after.metrics:
-            group, share = ("", np.nan) if place is None else after.preferred_group(metric, place)
+            group, share = after.preferred_group(metric, place)
             figure, old = after.figure(metric, place), before.figure(metric, place).value
             effect = inputs.NO_CHANGE if after is before else compare_bias(after, before, metric, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}

@@ -41,12 +41,6 @@ class ClassTable(Result):
     alike: tuple[tuple[str, ...], ...] = ()
     doubt: str | None = None
 
-    def __repr__(self) -> str:
-        n = self.rows["image"].nunique()
-        return (
-            f"<ClassTable of {self.about['model']}: {n} images, {self.about['classes']} classes, see .rows>"
-        )
-
     @cached_property
     def best(self) -> pd.DataFrame:
         """Each image's most probable class, `before` and `after`."""

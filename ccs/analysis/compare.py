@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,15 +20,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ccs.analysis.evidence import read_heads
-from ccs.analysis.galleries import embed_occupations, open_people, rank_gallery, set_question
 from ccs.analysis.inputs import load_model
 from ccs.analysis.result import Chart, Result
-from ccs.data import BiasSet, ImageSet
+from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.data.rows import spread
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.metrics.bias import means
+from ccs.heads import Head
 from ccs.model.model import Images, Model
 from ccs.texts.pools import load_pool
 
@@ -46,29 +43,25 @@ class ComparisonTable(Result):
     """The result of `ccs.compare`. A notebook shows its plot.
 
     Attributes:
-        about: the models, images, texts, and gallery behind the numbers, and each model's MaxSkew.
+        about: the models, images, and texts behind the numbers.
         rows: one row per pair of heads, those that changed most first, else those least alike. Columns:
             `first`, `second`; `alike`, the correlation of what they write, -1 to 1; `changed`, the variance
             of the difference of their contributions as a share of the mean of their variances, given the
             same tokens (0: the same, 2: unrelated; NaN if neither model was made from the other); for each
-            side `_label`, `_ccs`, `_texts` by the tag-based judge, and `_before` and `_after`, the model's
-            MaxSkew and that with the head ablated, for the first `top` pairs.
+            side `_label`, `_ccs`, `_texts` by the tag-based judge.
         related: whether one model was made from the other.
     """
 
     related: bool
 
-    def __repr__(self) -> str:
-        models = f"{self.about['first']} and {self.about['second']}"
-        return f"<ComparisonTable of {models}: {len(self.rows)} pairs of heads>"
+    @property
+    def subject(self) -> str:
+        """The two models."""
+        return f"{self.about['first']} and {self.about['second']}"
 
     def _chart(self, max_rows: int) -> Chart:
         rows, column = self.rows.head(max_rows).iloc[::-1], "changed" if self.related else "alike"
-        names, title = (
-            rows["first"] + " " + rows["second"],
-            f"{self.about['first']} and {self.about['second']}",
-        )
-        return Chart(rows=rows, names=names, value=column, xlabel=column, title=title)
+        return Chart(rows=rows, names=rows["first"] + " " + rows["second"], value=column, xlabel=column)
 
 
 def compare(
@@ -77,10 +70,7 @@ def compare(
     images: ImageSet | str = "world",
     texts: str = "world",
     *,
-    gallery: BiasSet | str = "world/faces",
-    attribute: str | None = None,
     max_images: int = 300,
-    top: int = 10,
     device: str = "cpu",
 ) -> ComparisonTable:
     """Pair the scored heads of two models by what they write.
@@ -90,10 +80,7 @@ def compare(
         second: the other model.
         images: what the heads write about, and what TEXTSPAN reads, as `ccs.open_images` takes it.
         texts: the pool of texts along which they are compared.
-        gallery: people to rank, for each model's MaxSkew.
-        attribute: the column of groups; by default gender, or else the first.
         max_images: maximum number of images, of a dataset opened here.
-        top: pairs whose heads are also ablated.
         device: for models given by name.
 
     Returns:
@@ -108,22 +95,13 @@ def compare(
     pool = load_pool(texts).texts
     pairs = pair_heads(*models, images.images, [pool[i] for i in spread(len(pool), MOST_TEXTS)])
     table = pd.DataFrame([vars(pair) for pair in pairs]).astype(dict.fromkeys(SIDES, "str"))
-    people, attribute, _ = open_people(gallery, attribute)
-    people = set_question(people)
     for side, model in zip(SIDES, models, strict=True):
-        heads = [getattr(pair, side) for pair in pairs]
-        reading = read_heads(model, images, texts)
+        heads, reading = [getattr(pair, side) for pair in pairs], read_heads(model, images, texts)
         table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
         table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
         table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
-        ranking = rank_gallery(people, attribute, embed_occupations(model, people))
-        sets = [HeadSet(), *(HeadSet([head]) for head in heads[:top])]
-        embedded = model.embed_images(model.trunk(people.images), sets)
-        table[f"{side}_before"], *after = (means(units, ranking)["MaxSkew"] for units in embedded)
-        table.loc[: len(after) - 1, f"{side}_after"] = after
-    choices: dict[str, Any] = {side: model.name for side, model in zip(SIDES, models, strict=True)}
-    choices |= {"images": images.name, "texts": texts, "gallery": people.name, "attribute": attribute}
-    choices |= {f"{side}_max_skew": float(table[f"{side}_before"].iloc[0]) for side in SIDES}
+    choices = {side: model.name for side, model in zip(SIDES, models, strict=True)}
+    choices |= {"images": images.name, "texts": texts}
     return ComparisonTable(about=choices, rows=table, related=bool(table["changed"].notna().all()))
 
 

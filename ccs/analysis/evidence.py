@@ -1,4 +1,4 @@
-"""The interface of methods that find heads: evidence in, a score per head out.
+"""The interface of methods that find heads: evidence in, a score per head out; and a model's evidence.
 
 A method is a function of `Evidence` that returns a score for each of the model's heads. The higher the score,
 the more likely the head carries the bias.
@@ -10,16 +10,18 @@ the more likely the head carries the bias.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.analysis.galleries import name_person
-from ccs.analysis.task import Task
-from ccs.data import ImageSet
+from ccs.analysis.galleries import format_left_out, name_person
+from ccs.analysis.inputs import describe_model
+from ccs.analysis.task import Task, draw_people, halves, make_task, on_people
+from ccs.data import BiasSet, ClassificationSet, ImageSet
+from ccs.data.open import open_images
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
 from ccs.texts.labels import score_by_tags
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 Scores = Mapping[Head, float]
 Tell = Callable[[str], None]
+READ_IMAGES = 500
+"""Synthetic images in which TEXTSPAN reads the heads of a `Subject`."""
 
 
 def say_nothing(line: str) -> None:
@@ -71,7 +75,6 @@ class Evidence:
         tell: called with a line at each step of a long method; what it raises ends the method.
         attribute: the column of groups of the people.
         memory: scores that several methods share, by method.
-        score_gaps: group score gaps that were measured, by ablated heads.
     """
 
     model: Model
@@ -82,7 +85,6 @@ class Evidence:
     tell: Tell = say_nothing
     attribute: str = "groups"
     memory: dict[str, Scores] = field(default_factory=dict, init=False)
-    score_gaps: dict[HeadSet, float] = field(default_factory=dict, init=False)
 
     @cached_property
     def reading(self) -> Reading:
@@ -122,21 +124,12 @@ class Evidence:
 
     def score_gap_without(self, heads: HeadSet) -> float:
         """Return the rankings' group score gap with these heads ablated."""
-        if heads not in self.score_gaps:
-            alone = list(self.model.heads).index(next(iter(heads))) if len(heads) == 1 else None
-            embedded = self.model.embed_images(self.people, heads) if alone is None else self.singles[alone]
-            self.score_gaps[heads] = self.task.score_gap(embedded)
-        return self.score_gaps[heads]
+        return self.task.score_gap(self.model.embed_images(self.people, heads))
 
     @cached_property
     def toward(self) -> NDArray[np.float32]:
         """Vectors [n, d] whose products with embeddings, summed, are the squared group score gap."""
         return self.task.toward(self.seen[0])
-
-    @cached_property
-    def apart(self) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean gap."""
-        return self.task.apart(self.seen[0])
 
 
 Method = Callable[[Evidence], Scores]
@@ -213,3 +206,84 @@ def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str
         words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
         templates = _TEMPLATES.get(attribute, ("a {} person", "a photo of a {} person"))
     return {group: tuple(text.replace("{}", word) for text in templates) for group, word in words.items()}
+
+
+class Subject:
+    """A model with people and control images, whose embeddings below the first scored head all splits share.
+
+    Args:
+        model: from `ccs.load`.
+        people: the gallery, with its occupations and K.
+        controls: images with classes, on which accuracy must be preserved.
+        trunks: activations of both below the first scored head, if they are known.
+        fresh: measure results on fresh people (`draw_people`) if these are synthetic faces.
+        left_out: number of people left out of crossed groups, by group.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        people: BiasSet,
+        controls: ClassificationSet,
+        trunks: tuple[Trunk, Trunk] | None = None,
+        *,
+        fresh: bool = False,
+        left_out: Mapping[str, int] | None = None,
+    ) -> None:
+        self.model, self.people, self.controls, self.fresh = model, people, controls, fresh
+        self.left_out = format_left_out(left_out or {})
+        self.trunks = trunks or (model.trunk(people.images), model.trunk(controls.images))
+
+    @cached_property
+    def reading(self) -> Reading:
+        """What TEXTSPAN reads in the model's heads for synthetic images."""
+        return read_heads(self.model, open_images("world", READ_IMAGES), "world")
+
+    def split(self, attribute: str, seed: int = 0, tell: Tell = say_nothing) -> tuple[Evidence, Task]:
+        """Return the evidence that methods see for an attribute, and the half on which they are judged.
+
+        Args:
+            attribute: a column of groups of the people.
+            seed: of the split and of whatever a method draws.
+            tell: called with a line at each step of a long method.
+
+        Raises:
+            InputError: If there is too little to split (`ccs.analysis.task.halves`).
+        """
+        task = make_task(self.model, self.people, self.controls, attribute)
+        seen, unseen = halves(replace(task, people=self.trunks[0], controls=self.trunks[1]), seed)
+        evidence = Evidence(
+            model=self.model,
+            task=seen,
+            names=group_names(attribute, task.group_names),
+            read=lambda: self.reading,
+            seed=seed,
+            tell=tell,
+            attribute=attribute,
+        )
+        people = draw_people(self.people, attribute, seed) if self.fresh else None
+        return evidence, unseen if people is None else on_people(unseen, people, attribute)
+
+    def describe(self, evidence: Evidence, unseen: Task) -> dict[str, Any]:
+        """Return the `about` of a result: the model, the sets, and both halves' sizes.
+
+        Args:
+            evidence: the half on which something was fitted.
+            unseen: the half on which it was measured.
+        """
+        sets = self.people, self.controls
+        return describe_model(self.model) | {
+            "gallery": self.people.name,
+            "attribute": evidence.attribute,
+            "groups": len(unseen.group_names),
+            "left_out": self.left_out,
+            "preserve": self.controls.name,
+            "k": self.people.k[evidence.attribute],
+            "fitted_on": len(evidence.task.people),
+            "fitted_prompts": len(evidence.task.prompts),
+            "held_out": len(unseen.people),
+            "held_out_prompts": len(unseen.prompts),
+            "fresh": unseen.fresh,
+            "seed": evidence.seed,
+            "skipped": tuple(f"{data.name}: {name}" for data in sets for name in data.skipped),
+        }

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ccs.analysis.inputs import describe_model, load_model
+from ccs.analysis.inputs import describe_model, load_model, warn_if_small
 from ccs.analysis.result import Chart, Result
-from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
@@ -48,22 +47,12 @@ class HeadTable(Result):
             (Benjamini and Hochberg 1995); `encodes`, whether that is at most LEVEL.
     """
 
-    def __repr__(self) -> str:
-        n, text = int(self.rows["encodes"].sum()), self.about["text"]
-        return f"<HeadTable of {self.about['model']}: {n} of {len(self.rows)} heads encode {text!r}>"
+    def _summary(self) -> str:
+        return f"{self.rows['encodes'].sum()} of {len(self.rows)} heads encode {self.about['text']!r}"
 
     def _chart(self, max_rows: int) -> Chart:
-        rows = self.rows.head(max_rows).iloc[::-1]
-        return Chart(
-            rows=rows,
-            names=rows["head"],
-            value="share",
-            label=self.about["text"],
-            behind="best_share",
-            behind_label="best text of the pool",
-            xlabel="share of the head's variance",
-            title=self.about["model"],
-        )
+        rows, xlabel = self.rows.head(max_rows).iloc[::-1], f"share of variance along {self.about['text']!r}"
+        return Chart(rows=rows, names=rows["head"], value="share", xlabel=xlabel, title=self.about["model"])
 
 
 def find_heads(

@@ -54,22 +54,13 @@ def open_people(
         InputError: For an unknown attribute, or too few people in crossed groups.
     """
     if isinstance(gallery, str):
-        columns = [name.strip() for name in (attribute or "").split(",") if name.strip()]
-        gallery = open_gallery(gallery, attribute=columns, max_images=max_images)
+        gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
     require_readable(gallery, skip_unreadable)
     attribute = attribute or gallery.main
-    if "," in attribute and attribute not in gallery.groups:
-        gallery, left_out = cross_groups(gallery, attribute, smallest)
-        return gallery, attribute, left_out
-    _require_attributes(gallery, [attribute])
-    return gallery, attribute, {}
-
-
-def _require_attributes(gallery: BiasSet, names: list[str]) -> None:
-    if unknown := [name for name in names if name not in gallery.groups]:
-        raise InputError(
-            f"{gallery.name} has no attribute {unknown[0][:40]!r}; it has {', '.join(gallery.groups)}."
-        )
+    if attribute in gallery.groups:
+        return gallery, attribute, {}
+    gallery, left_out = cross_groups(gallery, attribute, smallest)
+    return gallery, attribute, left_out
 
 
 def cross_groups(
@@ -96,9 +87,8 @@ def cross_groups(
             f"Fewer than two groups of {attribute!r} have {smallest} people or more; the largest has "
             f"{max(counts.values())}. Cross fewer attributes or use a larger gallery."
         )
+    groups, k = {**gallery.groups, attribute: crossed}, min(gallery.k[name] for name in _split(attribute))
     if not small:
-        k = min(gallery.k[name.strip()] for name in attribute.split(","))
-        groups = {**gallery.groups, attribute: crossed}
         return replace(gallery, groups=groups, k={**gallery.k, attribute: k}), small
     rows = np.flatnonzero(~np.isin(crossed, list(small)))
     arrays = ((name, getattr(gallery, name)) for name in ("digests", "pools", "units"))
@@ -106,10 +96,14 @@ def cross_groups(
     return replace(
         gallery,
         images=Lazy(gallery.images.__getitem__, rows.tolist()),
-        groups={name: values[rows] for name, values in gallery.groups.items()} | {attribute: crossed[rows]},
+        groups={name: values[rows] for name, values in groups.items()},
         k={**gallery.k, attribute: max(1, len(rows) // 10)},
         **included,
     ), small
+
+
+def _split(attribute: str) -> list[str]:
+    return [name for part in attribute.split(",") if (name := part.strip())]
 
 
 def crossed_groups(gallery: BiasSet, attribute: str) -> NDArray[np.str_]:
@@ -122,8 +116,11 @@ def crossed_groups(gallery: BiasSet, attribute: str) -> NDArray[np.str_]:
     Raises:
         InputError: If an attribute is unknown or named twice.
     """
-    names = [name.strip() for name in attribute.split(",")]
-    _require_attributes(gallery, names)
+    names = _split(attribute)
+    if unknown := [name for name in names if name not in gallery.groups]:
+        raise InputError(
+            f"{gallery.name} has no attribute {unknown[0][:40]!r}; it has {', '.join(gallery.groups)}."
+        )
     if len(set(names)) < len(names) or len(names) < 2:
         raise InputError(f"Crossed groups need two or more different attributes, not {attribute[:60]!r}.")
     parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,22 @@ MOST_SKIPPED = 0.01
 """The share of images that may be unreadable unless the caller allows more."""
 AT_ONCE = 256
 """Images that are embedded together."""
+FEWEST_IMAGES = {
+    "head statistics": (100, "images"),
+    "accuracy": (30, "images"),
+    "bias": (10, "images per group"),
+    "heads": (100, "images"),
+}
+"""Result -> the smallest useful number, and of what.
+
+Head statistics of fewer images than a head has dimensions (64 in the usual models) have too low a rank for
+five texts to be told apart. With 30 images the 95% interval of an accuracy of 50% is 36 points wide; with ten
+images per group, one image moves a MaxSkew by 0.1.
+"""
+VALUE_COLUMNS = (
+    *("before", "after", "low", "high"),
+    *("difference", "difference_low", "difference_high", "p_value"),
+)
 NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
 Names = Iterable[str] | str
 Embeddings = Sequence[NDArray[np.floating]] | NDArray[np.floating]
@@ -160,13 +177,23 @@ def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, f
         after: with it.
         change: the paired change.
     """
-    return {
-        "before": before,
-        "after": after.value,
-        "low": after.low,
-        "high": after.high,
-        "difference": change.value,
-        "difference_low": change.low,
-        "difference_high": change.high,
-        "p_value": change.p_value,
-    }
+    values = (before, after.value, after.low, after.high, *vars(change).values())
+    return dict(zip(VALUE_COLUMNS, values, strict=True))
+
+
+def warn_if_small(result: str, n: int) -> str | None:
+    """Warn if a result comes from too few images.
+
+    Args:
+        result: A key of `FEWEST_IMAGES`.
+        n: The number of images, or of those of the smallest group.
+
+    Returns:
+        The warning, for the result's `about` or a manifest; None if there are enough.
+    """
+    smallest, unit = FEWEST_IMAGES[result]
+    if n >= smallest:
+        return None
+    message = f"Too few {unit} for {result}: {n}. Results mean little below {smallest}."
+    warnings.warn(message, UserWarning, stacklevel=3)
+    return message

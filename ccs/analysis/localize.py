@@ -11,13 +11,13 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationSet, matched, single_head_sets
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
-from ccs.analysis.evidence import Evidence, Method, Tell, rank_heads, say_nothing
-from ccs.analysis.inputs import Names
+from ccs.analysis.evidence import Evidence, Method, Subject, Tell, rank_heads, say_nothing
+from ccs.analysis.galleries import open_people, set_question
+from ccs.analysis.inputs import Names, load_model, open_classes
 from ccs.analysis.result import Chart, Result
-from ccs.analysis.search import held_out_parts, held_out_rows, measure_held_out
-from ccs.analysis.subject import open_subject
+from ccs.analysis.task import held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 from ccs.heads import Head, HeadSet
 from ccs.metrics.ranking import GapTest
 
@@ -66,15 +66,13 @@ class CarrierTable(Result):
         """Return whether there is evidence that the rankings prefer a group."""
         return self.gap.p_value <= MAX_P
 
-    def __repr__(self) -> str:
-        answer = " ".join(map(str, self.heads)) or ("no head" if self.is_biased else "no evidence of bias")
-        return f"<CarrierTable of {self.about['model']} by {self.about['attribute']}: {answer}>"
+    def _summary(self) -> str:
+        return " ".join(map(str, self.heads)) or ("no head" if self.is_biased else "no evidence of bias")
 
     def _chart(self, max_rows: int) -> Chart:
         rows, xlabel = self.rows.head(max_rows).iloc[::-1], f"score by {self.about['method']}"
         colors = ["C0" if carries else "0.8" for carries in rows["carries"]]
-        title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        return Chart(rows=rows, names=rows["head"], value="score", colors=colors, xlabel=xlabel, title=title)
+        return Chart(rows=rows, names=rows["head"], value="score", colors=colors, xlabel=xlabel)
 
 
 def localize(
@@ -129,22 +127,11 @@ def localize(
         if method not in METHODS:
             raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
         method = METHODS[method]
-    subject, attribute = open_subject(
-        model,
-        gallery,
-        occupations,
-        attribute=attribute,
-        preserve=preserve,
-        classes=classes,
-        template=template,
-        prompts=prompts,
-        top=top,
-        max_images=max_images,
-        skip_unreadable=skip_unreadable,
-        seed=seed,
-        device=device,
-    )
-    model = subject.model
+    require_seed(seed)
+    people, attribute, left_out = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
+    people = set_question(people, occupations, template, top, prompts)
+    controls = open_classes(preserve, classes, None, max_images, skip_unreadable)
+    subject = Subject(load_model(model, device), people, controls, fresh=True, left_out=left_out)
     evidence, unseen = subject.split(attribute, seed, tell)
     gap = evidence.task.gap_test(evidence.units, seed=seed)
     scores = method(evidence)
@@ -154,21 +141,18 @@ def localize(
     compared = [AblationSet("none", None, HeadSet(), "no head is ablated")]
     if heads:
         compared.append(AblationSet(CARRIERS, None, answer, f"ranked first by {name}"))
-        drawn = matched(answer, model.heads, RANDOM_SETS, seed, "layers")
+        drawn = matched(answer, subject.model.heads, RANDOM_SETS, seed, "layers")
         compared += [
             AblationSet(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)
         ]
     if len(heads) > 1:
         compared += single_head_sets(heads)
-    held_out = measure_held_out(model, unseen, compared, seed)
-    effects = held_out_rows(held_out)
-    changes = effects[effects["metric"] == "MaxSkew"].groupby("ablation")["difference"]
+    held_out = measure_held_out(subject.model, unseen, compared, seed)
+    drops = [held.max_skew_change.value for held in held_out if held.ablation == RANDOM]
     p_value = np.nan
-    if heads and RANDOM in changes.groups:
-        drops = changes.get_group(RANDOM)
-        p_value = (1 + (drops <= changes.get_group(CARRIERS).iloc[0]).sum()) / (1 + len(drops))
-    description = subject.describe_halves(attribute, evidence.task, unseen, seed)
-    description |= {"method": name, "reliability": reliability(name)}
+    if drops:
+        p_value = np.mean([1, *(np.array(drops) <= held_out[1].max_skew_change.value)])
+    description = subject.describe(evidence, unseen) | {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
         for place, head in enumerate(order, 1)
@@ -177,7 +161,7 @@ def localize(
         about=description,
         rows=pd.DataFrame(rows),
         heads=heads,
-        effects=effects,
+        effects=held_out_rows(held_out),
         parts=held_out_parts([held for held in held_out if held.ablation != RANDOM]),
         gap=gap,
         p_value=float(p_value),

@@ -13,26 +13,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis import mitigations
-from ccs.analysis.evidence import Tell, say_nothing
-from ccs.analysis.inputs import Names, read_names, value_columns
+from ccs.analysis.evidence import Evidence, Subject, Tell, say_nothing
+from ccs.analysis.galleries import open_people, set_question
+from ccs.analysis.inputs import Names, load_model, open_classes, read_names
 from ccs.analysis.mitigations import METHODS, NOTHING, Fitted, Mitigation, Units
-from ccs.analysis.preference import measure_part_changes, part_rows
+from ccs.analysis.preference import part_rows
 from ccs.analysis.result import Result, TradeoffResult
-from ccs.analysis.search import conclude
-from ccs.analysis.subject import Subject, open_subject
-from ccs.analysis.task import Task, halves
+from ccs.analysis.task import Measured, Task, conclude, measure_embedded, skew_and_accuracy
 from ccs.data import BiasSet, ClassificationSet
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet
-from ccs.metrics import accuracy, bias, bias_result
-from ccs.metrics.bias_result import BiasResult
-from ccs.metrics.preference import PartChanges
-from ccs.metrics.stats import Effect, Estimate
+from ccs.metrics import accuracy, bias
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
 DRAWS = 500
+SIDE_EFFECTS = {
+    "group accuracy": "group_accuracy",
+    "worst-group accuracy": "worst_group",
+    "MaxSkew of other attributes": "other_skew",
+    "moved": "moved",
+}
+"""Metric -> attribute of `Option`."""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -60,9 +63,8 @@ class MitigationTable(TradeoffResult):
     best: str | None
     options: Mapping[str, Option]
 
-    def __repr__(self) -> str:
-        subject = f"{self.about['model']} by {self.about['attribute']}"
-        return f"<MitigationTable of {subject}: {self.best or 'no method'} is best, see .rows>"
+    def _summary(self) -> str:
+        return f"{self.best or 'no method'} is best, see .rows"
 
     def to_json(self) -> str:
         """Return all fields but the fitted maps as JSON."""
@@ -121,21 +123,11 @@ def mitigate(
     names = tuple(METHODS) if methods is None else read_names(methods, "method")
     if unknown := next((name for name in names if name not in METHODS), None):
         raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
-    subject, attribute = open_subject(
-        model,
-        gallery,
-        occupations,
-        attribute=attribute,
-        preserve=preserve,
-        classes=classes,
-        template=template,
-        prompts=prompts,
-        top=top,
-        max_images=max_images,
-        skip_unreadable=skip_unreadable,
-        seed=seed,
-        device=device,
-    )
+    require_seed(seed)
+    people, attribute, left_out = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
+    people = set_question(people, occupations, template, top, prompts)
+    controls = open_classes(preserve, classes, None, max_images, skip_unreadable)
+    subject = Subject(load_model(model, device), people, controls, fresh=True, left_out=left_out)
     return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
 
 
@@ -157,21 +149,42 @@ def mitigate_subject(
         seed: of the split into halves.
         tell: called with a line for each step; what it raises ends the work.
     """
-    half = Half(subject, attribute, seed, tell)
-    options = fit_methods(half, methods, seed)
-    description = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {
-        "max_loss": max_loss
-    }
+    evidence, task = subject.split(attribute, seed, tell)
+    half, fitted = Half(evidence, task), {NOTHING: mitigations.nothing(evidence)}
+    for name, method in methods.items():
+        tell(f"fitting {name} on {len(evidence.people):,} people")
+        fitted[name] = mitigations.round_factors(method(evidence))
+    tell(f"measuring on the other {len(task.people):,} people")
+    embedded = half.embed_options(list(fitted.values()))
+    tasks = [fit.on_task(task) for fit in fitted.values()]
+    people, controls = ([units[name] for units in embedded] for name in ("people", "controls"))
+    measured = measure_embedded(people, controls, tasks, seed, DRAWS)
+    options = [
+        Option(
+            name=name,
+            fitted=fit,
+            reason=mitigations.why_not_in_weights(subject.model, fit),
+            **vars(changes),
+            **half.side_effects(fit, units),
+        )
+        for (name, fit), changes, units in zip(fitted.items(), measured, embedded, strict=True)
+    ]
     rows = []
     for option in options:
-        case = {"method": option.name, "in_weights": not option.reason}
+        case: dict[str, Any] = {"method": option.name, "in_weights": not option.reason}
         if option is not options[0]:
             case["conclusion"] = conclude(option.max_skew_change, option.accuracy_change, max_loss)
-        skew, *others = _rows(options[0], option)
-        rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
+        skew, accuracies = skew_and_accuracy(options[0], option)
+        rows += [case | skew | {"chance": half.chance}, case | accuracies]
+        for name, column in SIDE_EFFECTS.items():
+            after = getattr(option, column)
+            before = 0.0 if column == "moved" else getattr(options[0], column)  # not a rounding error
+            rows.append(
+                case | {"metric": name, "before": before, "after": after, "difference": after - before}
+            )
     best = choose(options, max_loss)
     return MitigationTable(
-        about=description,
+        about=subject.describe(evidence, task) | {"max_loss": max_loss},
         rows=pd.DataFrame(rows),
         parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,
@@ -180,60 +193,40 @@ def mitigate_subject(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """A method on the unseen half; changes are from the model as it is, paired.
+class Option(Measured):
+    """A method on the unseen half.
 
     Attributes:
         name: of the method.
         fitted: what is done to the model.
-        max_skew: with the change `max_skew_change`.
-        accuracy: on control images, a share of 1, with the change `accuracy_change`.
         group_accuracy: how often the text of a person's own group is the nearest.
         worst_group: the lowest accuracy of a class within a group of control images, such as the place of
             Waterbirds; NaN if they have no groups.
         other_skew: MaxSkew of the other attributes, NaN without any.
         moved: how far control images' embeddings move, 1 minus the cosine.
-        people: the people's unit embeddings [n, d].
         reason: why weights cannot hold it, "" if they can.
-        parts: changes of the general and the specific preference; None if there is too little to split.
     """
 
     name: str
     fitted: Fitted
-    max_skew: Estimate
-    max_skew_change: Effect
-    accuracy: Estimate
-    accuracy_change: Effect
     group_accuracy: float
     worst_group: float
     other_skew: float
     moved: float
-    people: Units
     reason: str
-    parts: PartChanges | None = None
 
 
 class Half:
     """The half of an attribute's people, prompts, and control images that methods don't see.
 
     Args:
-        subject: the model and its sets.
-        attribute: a column of groups of the people.
-        seed: of the split.
-        tell: called with a line for each step.
+        evidence: the other half.
+        task: this half.
     """
 
-    def __init__(self, subject: Subject, attribute: str, seed: int, tell: Tell = say_nothing) -> None:
-        self.model, self.attribute, self.tell = subject.model, attribute, tell
-        self.evidence, self.task = subject.split(attribute, seed, tell)
-        self.images = {"people": self.task.people, "controls": self.task.controls}
-        fresh = subject.fresh(attribute, seed)
-        groups = (fresh or subject.sets.people).groups
-        rows: Any = slice(None)
-        if not fresh:  # indices of the people in this half
-            whole = subject.whole(attribute)
-            rows = halves(replace(whole, people=np.arange(len(whole.groups))), seed)[1].people
-        self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}
+    def __init__(self, evidence: Evidence, task: Task) -> None:
+        self.model, self.evidence, self.task = evidence.model, evidence, task
+        self.images = {"people": task.people, "controls": task.controls}
 
     @cached_property
     def group_texts(self) -> NDArray[np.float32]:
@@ -243,22 +236,7 @@ class Half:
     @cached_property
     def chance(self) -> float:
         """MaxSkew of random rankings."""
-        return self.measure(self.before["people"], self.task).max_skew.chance_mean.value
-
-    def measure(self, units: Units, task: Task, draws: int = 40, seed: int = 0) -> BiasResult:
-        """Return MaxSkew and NDKL of people's embeddings.
-
-        Args:
-            units: [n, d].
-            task: with the prompts in force.
-            draws: resampled pools for the intervals.
-            seed: of resampling.
-        """
-        return bias.measure(units, task, metrics=("MaxSkew", "NDKL"), draws=draws, seed=seed)
-
-    def mapped_task(self, fitted: Fitted) -> Task:
-        """Return the task with its prompts mapped."""
-        return replace(self.task, prompts=fitted.on_texts(self.task.prompts))
+        return bias.measure(self.before["people"], self.task, draws=40).max_skew.chance_mean.value
 
     def embed_options(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
         """Return, for each option, the embeddings of all sets of images.
@@ -286,79 +264,22 @@ class Half:
         return self._embed(self.model, [HeadSet()])[0]
 
     def side_effects(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
-        """Return `other_skew`, `moved`, and `group_accuracy` of an option (see `Option`).
+        """Return the columns of SIDE_EFFECTS of an option (see `Option`).
 
         Args:
             fitted: the option.
             units: its embeddings, from `embed_options`.
         """
-        people, controls, task = units["people"], units["controls"], self.mapped_task(fitted)
-        skews = [replace(task, groups=groups).mean_max_skew(people) for groups in self.other_groups.values()]
+        people, controls, task = units["people"], units["controls"], fitted.on_task(self.task)
+        skews = [replace(task, groups=groups).mean_max_skew(people) for groups in task.other_groups.values()]
         right = accuracy.correct(people, fitted.on_texts(self.group_texts), task.codes)
+        classified = accuracy.correct(controls, task.class_weights, task.labels)
         return {
+            "group_accuracy": float(right.mean()),
+            "worst_group": accuracy.worst_group(classified, task.labels, task.control_groups),
             "other_skew": float(np.mean(skews)) if skews else math.nan,
             "moved": float(1 - (controls * self.before["controls"]).sum(axis=1).mean()),
-            "group_accuracy": float(right.mean()),
         }
-
-
-def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) -> list[Option]:
-    """Fit each method on the seen half and measure it on the other; the first option is nothing.
-
-    Args:
-        half: the unseen half, with the other half's evidence.
-        methods: name -> function from evidence to what it fitted.
-        seed: of resampling.
-    """
-    fitted: dict[str, Fitted] = {NOTHING: mitigations.nothing(half.evidence)}
-    for name, method in methods.items():
-        half.tell(f"fitting {name} on {len(half.evidence.people):,} people")
-        fitted[name] = mitigations.round_factors(method(half.evidence))
-    half.tell(f"measuring on the other {len(half.task.people):,} people")
-    embedded = half.embed_options(list(fitted.values()))
-    tasks = [half.mapped_task(fit) for fit in fitted.values()]
-    people = [units["people"] for units in embedded]
-    parts = measure_part_changes(
-        people[0], people, half.task, prompts=[task.prompts for task in tasks], seed=seed
-    )
-    skews, accuracies, options = list[BiasResult](), list[accuracy.Accuracy](), list[Option]()
-    for (name, fit), task, units, changes in zip(fitted.items(), tasks, embedded, parts, strict=True):
-        skews.append(half.measure(units["people"], task, DRAWS, seed))
-        weights = fit.on_texts(task.class_weights)
-        accuracies.append(accuracy.accuracy(units["controls"], weights, task.labels, seed))
-        options.append(
-            Option(
-                name=name,
-                fitted=fit,
-                max_skew=skews[-1].max_skew.mean,
-                max_skew_change=bias_result.compare_bias(skews[-1], skews[0]),
-                accuracy=accuracies[-1].top1,
-                accuracy_change=accuracy.compare_accuracies(accuracies[-1], accuracies[0], seed=seed),
-                **half.side_effects(fit, units),
-                worst_group=accuracy.worst_group(accuracies[-1], task.control_groups),
-                people=units["people"],
-                reason=mitigations.why_not_in_weights(half.model, fit),
-                parts=changes,
-            )
-        )
-    return options
-
-
-def _rows(before: Option, after: Option) -> list[dict[str, Any]]:
-    plain = {
-        "group accuracy": (before.group_accuracy, after.group_accuracy),
-        "worst-group accuracy": (before.worst_group, after.worst_group),
-        "MaxSkew of other attributes": (before.other_skew, after.other_skew),
-        "moved": (0.0, after.moved),
-    }
-    return [
-        {"metric": "MaxSkew"} | value_columns(before.max_skew.value, after.max_skew, after.max_skew_change),
-        {"metric": "accuracy"} | value_columns(before.accuracy.value, after.accuracy, after.accuracy_change),
-        *(
-            {"metric": name, "before": first, "after": second, "difference": second - first}
-            for name, (first, second) in plain.items()
-        ),
-    ]
 
 
 def choose(options: Sequence[Option], max_loss: float) -> Option | None:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, group_means, rank_heads
 from ccs.analysis.localize import first_carriers
+from ccs.analysis.task import Task
 from ccs.errors import InputError
 from ccs.heads import ERASE, Head, HeadChange, HeadSet, Intervention, changes, require_weights
 from ccs.metrics.stats import Floats
@@ -77,12 +78,6 @@ class Fitted:
     images: Map | None = None
     texts: Map | None = None
 
-    @property
-    def where(self) -> str:
-        """Where it acts, in words."""
-        names = {"heads": self.heads, "image embeddings": self.images, "text embeddings": self.texts}
-        return ", ".join(name for name, part in names.items() if part) or "nowhere"
-
     def on_images(self, units: Any) -> Units:
         """Return image embeddings [n, d] mapped."""
         return np.asarray(units, np.float32) if self.images is None else self.images(units)
@@ -90,6 +85,11 @@ class Fitted:
     def on_texts(self, units: Any) -> Units:
         """Return text embeddings [n, d] mapped."""
         return np.asarray(units, np.float32) if self.texts is None else self.texts(units)
+
+    def on_task(self, task: Task) -> Task:
+        """Return a task with its prompts and class weights mapped."""
+        prompts, weights = self.on_texts(task.prompts), self.on_texts(task.class_weights)
+        return replace(task, prompts=prompts, class_weights=weights)
 
 
 Mitigation = Callable[[Evidence], Fitted]

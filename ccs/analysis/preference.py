@@ -54,31 +54,26 @@ class Preference:
         groups; directions are logits; neutral prompts have their MaxSkew, with the `group` they put first.
         """
         rows, nan = list[tuple[Any, ...]](), float("nan")
-        if self.before and self.after:
-            before, after = self.before, self.after
-            directions = zip(after.groups, before.direction, after.direction, strict=True)
+        if (before := self.before) and (after := self.after):
             measured = [("general share", "", before.share, after.share)]
             measured += [(part, "", getattr(before, part), getattr(after, part)) for part in PARTS]
+            directions = zip(after.groups, before.direction, after.direction, strict=True)
             measured += [("direction", *of_group) for of_group in directions]
             for quantity, name, old, new in measured:
                 chance = after.chance if quantity == "general share" else stats.UNKNOWN
-                rows.append((quantity, name, "", old.value, *_ends(new), *_ends(chance)[1:]))
+                ends = (old.value, new.value, new.low, new.high, chance.low, chance.high)
+                rows.append((quantity, name, "", *ends))
         for first in self.neutral:
-            ends = (first.max_skew, nan, nan, first.chance.low, first.chance.high)
-            rows.append(("MaxSkew", first.prompt, first.group, nan, *ends))
+            ends = (nan, first.max_skew, nan, nan, first.chance.low, first.chance.high)
+            rows.append(("MaxSkew", first.prompt, first.group, *ends))
         columns = ["quantity", "name", "group", "before", "after", "low", "high", "chance_low", "chance_high"]
         return pd.DataFrame(rows, columns=columns)
 
 
-def _ends(estimate: stats.Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
-
-
 def measure_preference(
     model: Model,
-    images: Embeddings,
+    ends: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]],
     ranking: Ranking,
-    texts: Embeddings,
     templates: Sequence[str],
     *,
     ablate: HeadSet | None = None,
@@ -89,35 +84,24 @@ def measure_preference(
 
     Args:
         model: gives the logit scale and the embeddings of neutral prompts.
-        images: embeddings [n, d] of all images before ablation and, if images change, after.
+        ends: embeddings of all images [n, d] and prompts [prompts, d], before and, with ablation, after it.
         ranking: groups, units, and K; every prompt ranks all images here.
-        texts: embeddings [prompts, d] before ablation and, if texts change, after.
         templates: the prompts' templates, for neutral prompts.
         ablate: text heads that are ablated.
         seed: random seed.
         draws: number of bootstrap draws.
     """
-    distinct, images, reason = np.unique(first_alike(texts[0])), list(images), ""
-
-    def split(embeddings: NDArray[np.floating], prompts: NDArray[np.floating]) -> Split:
-        """Split the group score gaps of these images.
-
-        Args:
-            embeddings: Unit embeddings of the images.
-            prompts: Unit embeddings of the prompts.
-        """
-        scores = model.logit_scale * cosines(prompts[distinct], embeddings)
-        return preference.split(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
-
-    before, after = None, None
+    distinct, splits, reason = np.unique(first_alike(ends[0][1])), list[Split](), ""
+    settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
     try:
-        before = after = split(images[0], texts[0])
-        if images[-1] is not images[0] or texts[-1] is not texts[0]:
-            after = split(images[-1], texts[-1])
+        for images, texts in ends:
+            scores = model.logit_scale * cosines(texts[distinct], images)
+            splits.append(preference.split(scores, ranking.groups, **settings))
     except InputError as error:
         reason = str(error)
-    neutral = cosines(embed_neutral(model, NEUTRAL, templates, ablate), images[-1])
+    neutral = cosines(embed_neutral(model, NEUTRAL, templates, ablate), ends[-1][0])
     firsts = preference.first_groups(NEUTRAL, neutral, ranking.groups, ranking.k, seed=seed)
+    before, after = (None, None) if reason else (splits[0], splits[-1])
     return Preference(before=before, after=after, neutral=firsts, reason=reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
@@ -26,8 +27,7 @@ class Chart:
         label: of the bars, in the legend.
         points: draw points with the interval from `low` to `high`.
         colors: of the bars.
-        behind: a column of gray bars behind these, with `behind_label`.
-        xlabel, title: in words.
+        xlabel, title: in words; by default the title is the result's `subject`.
     """
 
     rows: pd.DataFrame
@@ -36,10 +36,8 @@ class Chart:
     label: str | None = None
     points: bool = False
     colors: Any = "C0"
-    behind: str = ""
-    behind_label: str = ""
     xlabel: str
-    title: str
+    title: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -53,6 +51,20 @@ class Result:
 
     about: Mapping[str, Any]
     rows: pd.DataFrame
+
+    @property
+    def subject(self) -> str:
+        """The model, with the data and the attribute, if there are any."""
+        data, attribute = self.about.get("gallery") or self.about.get("dataset"), self.about.get("attribute")
+        return (
+            self.about["model"] + (f" on {data}" if data else "") + (f" by {attribute}" if attribute else "")
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.subject}: {self._summary()}>"
+
+    def _summary(self) -> str:
+        return f"{len(self.rows)} rows, see .rows"
 
     def plot(self, *, max_rows: int = 20, ax: Any = None, **choice: Any) -> Any:
         """Draw the result.
@@ -76,8 +88,6 @@ class Result:
             ax.barh(places, width, left=left, color="0.88", label="random rankings (95%)")
         elif "chance" in rows:
             ax.plot(rows["chance"], places, "|", color="0.5", markersize=14, label="random rankings")
-        if chart.behind:
-            ax.barh(places, rows[chart.behind], color="0.88", label=chart.behind_label)
         value = rows[chart.value]
         if chart.points:
             reach = [(value - rows["low"]).clip(lower=0), (rows["high"] - value).clip(lower=0)]
@@ -87,7 +97,7 @@ class Result:
         if self.about.get("ablate"):
             ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
         ax.set_yticks(places, [str(name) for name in chart.names])
-        ax.set(xlabel=chart.xlabel, title=chart.title)
+        ax.set(xlabel=chart.xlabel, title=chart.title or self.subject)
         if ax.get_legend_handles_labels()[0]:
             ax.legend(loc="lower right", fontsize="small")
         return ax
@@ -140,8 +150,7 @@ class TradeoffResult(Result):
             ax.plot(100 * accuracy["difference"], skew["difference"], "o", label=str(label))
         ax.axhline(0, color="0.8", zorder=0)
         ax.axvline(0, color="0.8", zorder=0)
-        subject = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=subject)
+        ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=self.subject)
         ax.legend(fontsize="small")
         return ax
 
@@ -177,8 +186,6 @@ def _plain(value: Any) -> Any:
         return [_plain(part) for part in value]
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
-    if value is None or isinstance(value, str | bool | int):
-        return value
     if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else None
-    return str(value)
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | bool | int) else str(value)

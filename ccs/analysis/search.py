@@ -22,29 +22,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.evidence import Tell, say_nothing
-from ccs.analysis.inputs import Names, value_columns
-from ccs.analysis.preference import measure_part_changes, part_rows
+from ccs.analysis.evidence import Subject, Tell, say_nothing
+from ccs.analysis.galleries import open_people, set_question
+from ccs.analysis.inputs import Names, load_model, open_classes
 from ccs.analysis.result import TradeoffResult
-from ccs.analysis.subject import open_subject
-from ccs.analysis.task import Task
+from ccs.analysis.task import HeldOut, Task, conclude, held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
-from ccs.metrics import bias, bias_result, stats
-from ccs.metrics.preference import PartChanges
-from ccs.metrics.stats import Conclusion, Effect, Estimate
+from ccs.metrics.stats import Conclusion
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-DRAWS = 1000
-"""Resampled pools for the intervals."""
 SEARCHED = "searched"
 """The name of the set that a search ends with."""
 
@@ -83,24 +77,6 @@ class MeasuredSet:
     max_skew: float
     accuracy: float
     score_gap: float = math.nan
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOut:
-    """A set of ablated heads on the half that the search did not see; changes are paired.
-
-    `parts`: changes of the general and the specific preference, None if there is too little to split.
-    """
-
-    ablation: str
-    seed: int | None
-    heads: HeadSet
-    max_skew: Estimate
-    max_skew_change: Effect
-    chance: Estimate
-    accuracy: Estimate
-    accuracy_change: Effect
-    parts: PartChanges | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +120,8 @@ class SearchTable(TradeoffResult):
     conclusion: Conclusion
     outcome: SearchOutcome
 
-    def __repr__(self) -> str:
-        answer = str(self.heads) or "no head helps"
-        if self.heads:
-            answer += f", {self.conclusion}"
-        return f"<SearchTable of {self.about['model']} on {self.about['gallery']}: {answer}>"
+    def _summary(self) -> str:
+        return f"{self.heads}, {self.conclusion}" if self.heads else "no head helps"
 
 
 def search(
@@ -194,26 +167,15 @@ def search(
     Raises:
         InputError: If an argument does not fit, or there are too few images or prompts to split.
     """
-    subject, attribute = open_subject(
-        model,
-        gallery,
-        occupations,
-        attribute=attribute,
-        preserve=preserve,
-        classes=classes,
-        template=template,
-        prompts=prompts,
-        top=top,
-        max_images=max_images,
-        skip_unreadable=skip_unreadable,
-        seed=seed,
-        device=device,
-    )
-    limits, people = limits or Limits(), subject.sets.people
-    evidence, unseen = subject.split(attribute, seed)
+    require_seed(seed)
+    people, attribute, left_out = open_people(gallery, attribute, max_images, skip_unreadable=skip_unreadable)
+    people = set_question(people, occupations, template, top, prompts)
+    controls = open_classes(preserve, classes, None, max_images, skip_unreadable)
+    subject = Subject(load_model(model, device), people, controls, fresh=True, left_out=left_out)
+    limits, (evidence, unseen) = limits or Limits(), subject.split(attribute, seed)
     outcome = search_halves(subject.model, evidence.task, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    description = subject.describe_halves(attribute, evidence.task, unseen, seed) | {
+    description = subject.describe(evidence, unseen) | {
         "occupations": people.occupations,
         "templates": people.templates,
         "max_loss": limits.max_loss,
@@ -226,41 +188,6 @@ def search(
         parts=held_out_parts(outcome.held_out),
         conclusion=conclude(result.max_skew_change, result.accuracy_change, limits.max_loss),
         outcome=outcome,
-    )
-
-
-def conclude(skew: Effect, accuracy: Effect, max_loss: float) -> Conclusion:
-    """Say whether an ablation lowers MaxSkew within a bounded loss of accuracy, by both 95% intervals.
-
-    Args:
-        skew: change of MaxSkew.
-        accuracy: change of accuracy, a share of 1.
-        max_loss: the loss that is allowed, a share of 1.
-    """
-    falls = stats.conclusion(skew, expected="below")
-    if falls == "rejected" or accuracy.high < -max_loss - 1e-9:
-        return "rejected"
-    return "confirmed" if falls == "confirmed" and accuracy.low >= -max_loss - 1e-9 else "inconclusive"
-
-
-def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
-    """Return one row per ablation set and metric, as `SearchTable.rows` has them; the first set is none."""
-    rows, first = [], sets[0]
-    for held in sets:
-        case = {"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}
-        skew = value_columns(first.max_skew.value, held.max_skew, held.max_skew_change)
-        accuracy = value_columns(first.accuracy.value, held.accuracy, held.accuracy_change)
-        rows.append(case | {"metric": "MaxSkew"} | skew | {"chance": held.chance.value})
-        rows.append(case | {"metric": "accuracy"} | accuracy | {"chance": np.nan})
-    return pd.DataFrame(rows).astype({"seed": "Int64"})
-
-
-def held_out_parts(sets: Sequence[HeldOut]) -> pd.DataFrame:
-    """Return the changes of the general and the specific preference, one row per ablation set."""
-    return part_rows(
-        ({"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}, held.parts)
-        for held in sets
-        if held.heads
     )
 
 
@@ -287,13 +214,7 @@ def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Meas
 
 
 def search_halves(
-    model: Model,
-    seen: Task,
-    unseen: Task,
-    limits: Limits,
-    *,
-    seed: int = 0,
-    tell: Tell = say_nothing,
+    model: Model, seen: Task, unseen: Task, limits: Limits, *, seed: int = 0, tell: Tell = say_nothing
 ) -> SearchOutcome:
     """Search on one half of a task and measure the result on the other (see the top of this module).
 
@@ -377,33 +298,3 @@ def _drop_needless(
         smallest = best
         tell(f"Not needed: {', '.join(map(str, path[-1].heads - smallest.heads))}")
     return smallest.heads
-
-
-def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed: int) -> tuple[HeldOut, ...]:
-    """Measure ablation sets on a half that nothing was fitted on.
-
-    Args:
-        model: whose heads are ablated.
-        task: the half.
-        sets: the ablation sets; the first, of no heads, is the baseline.
-        seed: random seed for resampling.
-    """
-    heads = [ablation.heads for ablation in sets]
-    people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
-    skews = bias.measure_ablations(people, task, draws=DRAWS, seed=seed)
-    accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
-    parts = measure_part_changes(people[0], people, task, seed=seed)
-    return tuple(
-        HeldOut(
-            ablation=ablation.name,
-            seed=ablation.seed,
-            heads=ablation.heads,
-            max_skew=skew.max_skew.mean,
-            max_skew_change=bias_result.compare_bias(skew, skews[0]),
-            chance=skew.max_skew.chance_mean,
-            accuracy=accuracy.top1,
-            accuracy_change=zeroshot.compare_accuracies(accuracy, accuracies[0], seed=seed),
-            parts=changes,
-        )
-        for ablation, skew, accuracy, changes in zip(sets, skews, accuracies, parts, strict=True)
-    )

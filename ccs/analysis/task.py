@@ -1,23 +1,30 @@
-"""The task of making a model fairer: people to rank, images to still classify, each split into two halves."""
+"""The task of making a model fairer: people to rank and images to classify, split in half, and measured."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
+from ccs.analysis.inputs import Embeddings, value_columns
+from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.data import BiasSet, ClassificationSet
-from ccs.data.open import open_dataset, open_gallery
+from ccs.data.open import open_gallery
 from ccs.data.synthetic import Drawn
 from ccs.errors import InputError
-from ccs.metrics import bias
-from ccs.metrics.accuracy import class_weights
+from ccs.heads import HeadSet
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import bias, bias_result, stats
+from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import Ranking
+from ccs.metrics.stats import Conclusion, Effect, Estimate
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -33,54 +40,21 @@ class Task(Ranking):
         labels: int [controls], each control image's class.
         class_weights: [classes, d], unit text embeddings.
         control_groups: [controls], each control image's group within its class; None without any.
+        other_groups: attribute -> the people's groups [n] by the attributes that aren't ranked.
+        fresh: whether the people were drawn for this task alone (`draw_people`).
     """
 
     people: Any
     controls: Any
-    labels: ArrayLike
-    class_weights: ArrayLike
+    labels: NDArray[np.integer]
+    class_weights: NDArray[np.floating]
     control_groups: NDArray[Any] | None = None
+    other_groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    fresh: bool = False
 
     def mean_max_skew(self, embeddings: ArrayLike) -> float:
         """Return the mean MaxSkew over the prompts for embeddings [people, d]."""
         return bias.means(embeddings, self)["MaxSkew"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sets:
-    """The images that a search for heads needs.
-
-    Attributes:
-        people: the gallery, with its occupations and K.
-        controls: images with classes, on which accuracy must be preserved.
-        images: what TEXTSPAN reads, as `ccs.open_images` takes it.
-        texts: its pool of texts.
-        max_images: the most of these images.
-        held_out: measure results on fresh people (`draw_people`) if these are synthetic faces.
-        left_out: number of people left out of crossed groups, by group.
-    """
-
-    people: BiasSet
-    controls: ClassificationSet
-    images: str = "world"
-    texts: str = "world"
-    max_images: int = 500
-    held_out: bool = False
-    left_out: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Images that cannot be read, as "set: file and reason"."""
-        return tuple(
-            f"{dataset.name}: {name}" for dataset in (self.people, self.controls) for name in dataset.skipped
-        )
-
-    @classmethod
-    def synthetic(cls) -> Sets:
-        """Return those of the benchmark: 600 synthetic faces, and 186 synthetic subjects."""
-        controls = open_dataset("world/subjects", max_images=186)
-        assert isinstance(controls, ClassificationSet)
-        return cls(people=open_gallery("world/faces"), controls=controls)
 
 
 def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attribute: str) -> Task:
@@ -98,9 +72,14 @@ def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attrib
         people=people.images,
         controls=controls.images,
         labels=controls.labels,
-        class_weights=class_weights(model, controls.classes, controls.templates),
+        class_weights=zeroshot.class_weights(model, controls.classes, controls.templates),
         control_groups=next(iter(controls.groups.values()), None),
+        other_groups=_others(people, attribute),
     )
+
+
+def _others(people: BiasSet, attribute: str) -> dict[str, NDArray[Any]]:
+    return {name: groups for name, groups in people.groups.items() if name != attribute}
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -115,10 +94,9 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     Raises:
         InputError: With fewer than two prompts, a K below 2, or fewer than four images.
     """
-    rng = np.random.default_rng([seed, 3])
-    n_prompts, labels = len(task.prompts), np.asarray(task.labels)
+    rng, labels = np.random.default_rng([seed, 3]), np.asarray(task.labels)
     for number, needed in (
-        (n_prompts, "2 or more prompts that differ to the model"),
+        (len(task.prompts), "2 or more prompts that differ to the model"),
         (task.k, "a K of 2 or more"),
     ):
         if number < 2:
@@ -128,39 +106,40 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     else:  # images that are resampled together stay together
         units, unit_of = np.unique(task.units, return_inverse=True)
         cut = _split(np.zeros(len(units)), len(units), "sets of people", rng)
-        people = np.flatnonzero(np.isin(unit_of, cut[0])), np.flatnonzero(np.isin(unit_of, cut[1]))
+        people = [np.flatnonzero(np.isin(unit_of, side)) for side in cut]
     controls = _split(labels, len(task.controls), "images of classes", rng)
-    mixed = rng.permutation(n_prompts)
+    mixed = rng.permutation(len(task.prompts))
 
     def half(side: int) -> Task:
-        prompts, ranked = np.sort(mixed[side::2]), people[side]
+        prompts, ranked, shown = np.sort(mixed[side::2]), people[side], controls[side]
         if task.pools is not None:
             ranked = np.flatnonzero(task.pools[prompts].any(axis=0))
-        return Task(
+        return replace(
+            task,
             people=_take(task.people, ranked),
             groups=task.groups[ranked],
             prompts=task.prompts[prompts],
             k=task.k // 2 if task.pools is None else task.k,
             pools=None if task.pools is None else task.pools[np.ix_(prompts, ranked)],
             units=None if task.units is None else task.units[ranked],
-            controls=_take(task.controls, controls[side]),
-            labels=labels[controls[side]],
-            class_weights=task.class_weights,
-            control_groups=None if task.control_groups is None else task.control_groups[controls[side]],
+            names=(),
+            rows=np.arange(len(prompts)),
+            controls=_take(task.controls, shown),
+            labels=labels[shown],
+            control_groups=None if task.control_groups is None else task.control_groups[shown],
+            other_groups={name: groups[ranked] for name, groups in task.other_groups.items()},
         )
 
     return half(0), half(1)
 
 
-def _split(
-    kinds: NDArray[Any], n: int, noun: str, rng: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _split(kinds: NDArray[Any], n: int, noun: str, rng: np.random.Generator) -> list[NDArray[np.intp]]:
     """Return two halves of the indices, as even as possible within each kind."""
     if kinds.shape != (n,) or n < 4:
         raise InputError(f"Expected at least 4 {noun} with one label each; got {n} and {kinds.size} labels.")
     shuffled = rng.permutation(n)
     by_kind = shuffled[np.argsort(kinds[shuffled], kind="stable")]
-    return np.sort(by_kind[0::2]), np.sort(by_kind[1::2])
+    return [np.sort(by_kind[side::2]) for side in (0, 1)]
 
 
 def _take(images: Any, rows: NDArray[np.intp]) -> Any:
@@ -210,4 +189,132 @@ def on_people(task: Task, people: BiasSet, attribute: str) -> Task:
         attribute: one of their columns of groups.
     """
     k = people.k.get(attribute, max(1, len(people.images) // 10))
-    return replace(task, people=people.images, groups=people.groups[attribute], k=k, units=None)
+    task = replace(task, people=people.images, groups=people.groups[attribute], k=k, units=None)
+    return replace(task, other_groups=_others(people, attribute), fresh=True)
+
+
+# Measured on the half that nothing was fitted on ----------------------------------------------------------
+
+DRAWS = 1000
+"""Resampled pools for the intervals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """MaxSkew and accuracy on the held-out half, with changes from the first set of a measurement, paired.
+
+    Attributes:
+        max_skew: with the change `max_skew_change`.
+        chance: MaxSkew of random rankings.
+        accuracy: on control images, a share of 1, with the change `accuracy_change`.
+        parts: changes of the general and the specific preference; None if there is too little to split.
+    """
+
+    max_skew: Estimate
+    max_skew_change: Effect
+    chance: Estimate
+    accuracy: Estimate
+    accuracy_change: Effect
+    parts: PartChanges | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Measured):
+    """A set of ablated heads on the half that the search did not see."""
+
+    ablation: str
+    seed: int | None
+    heads: HeadSet
+
+
+def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed: int) -> tuple[HeldOut, ...]:
+    """Measure ablation sets on a half that nothing was fitted on.
+
+    Args:
+        model: whose heads are ablated.
+        task: the half.
+        sets: the ablation sets; the first, of no heads, is the baseline.
+        seed: random seed for resampling.
+    """
+    heads = [ablation.heads for ablation in sets]
+    people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
+    return tuple(
+        HeldOut(ablation=ablation.name, seed=ablation.seed, heads=ablation.heads, **vars(measured))
+        for ablation, measured in zip(
+            sets, measure_embedded(people, controls, [task] * len(sets), seed), strict=True
+        )
+    )
+
+
+def measure_embedded(
+    people: Embeddings, controls: Embeddings, tasks: Sequence[Task], seed: int, draws: int = DRAWS
+) -> list[Measured]:
+    """Measure changes of a model by its embeddings.
+
+    Args:
+        people: embeddings [n, d] of the half's people with each change; the first is the baseline.
+        controls: embeddings [m, d] of its control images with each change.
+        tasks: the half, with the prompts and class weights that each change leaves.
+        seed: random seed for resampling.
+        draws: resampled pools for the intervals of MaxSkew.
+    """
+    prompts = [task.prompts for task in tasks]
+    skews = bias.measure_ablations(people, tasks[0], prompts, draws=draws, seed=seed)
+    accuracies = [
+        zeroshot.accuracy(units, task.class_weights, task.labels, seed)
+        for units, task in zip(controls, tasks, strict=True)
+    ]
+    parts = measure_part_changes(people[0], people, tasks[0], prompts=prompts, seed=seed)
+    return [
+        Measured(
+            max_skew=skew.max_skew.mean,
+            max_skew_change=bias_result.compare_bias(skew, skews[0]),
+            chance=skew.max_skew.chance_mean,
+            accuracy=accuracy.top1,
+            accuracy_change=zeroshot.compare_accuracies(accuracy, accuracies[0], seed=seed),
+            parts=changes,
+        )
+        for skew, accuracy, changes in zip(skews, accuracies, parts, strict=True)
+    ]
+
+
+def conclude(skew: Effect, accuracy: Effect, max_loss: float) -> Conclusion:
+    """Say whether an ablation lowers MaxSkew within a bounded loss of accuracy, by both 95% intervals.
+
+    Args:
+        skew: change of MaxSkew.
+        accuracy: change of accuracy, a share of 1.
+        max_loss: the loss that is allowed, a share of 1.
+    """
+    falls = stats.conclusion(skew, expected="below")
+    if falls == "rejected" or accuracy.high < -max_loss - 1e-9:
+        return "rejected"
+    return "confirmed" if falls == "confirmed" and accuracy.low >= -max_loss - 1e-9 else "inconclusive"
+
+
+def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
+    """Return one row per ablation set and metric, as `SearchTable.rows` has them; the first set is none."""
+    rows = [_names(held) | row for held in sets for row in skew_and_accuracy(sets[0], held)]
+    return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def skew_and_accuracy(before: Measured, after: Measured) -> Iterator[dict[str, Any]]:
+    """Yield the columns of MaxSkew and of accuracy.
+
+    Args:
+        before: without ablation.
+        after: with it.
+    """
+    skew = value_columns(before.max_skew.value, after.max_skew, after.max_skew_change)
+    yield {"metric": "MaxSkew"} | skew | {"chance": after.chance.value}
+    accuracy = value_columns(before.accuracy.value, after.accuracy, after.accuracy_change)
+    yield {"metric": "accuracy"} | accuracy | {"chance": np.nan}
+
+
+def held_out_parts(sets: Sequence[HeldOut]) -> pd.DataFrame:
+    """Return the changes of the general and the specific preference, one row per ablation set."""
+    return part_rows((_names(held), held.parts) for held in sets if held.heads)
+
+
+def _names(held: HeldOut) -> dict[str, Any]:
+    return {"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}

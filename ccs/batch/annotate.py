@@ -234,9 +234,9 @@ def _comparisons(pairs: Sequence[Pair], answers: Answers) -> Iterator[tuple[str,
     left |= {person: [verdicts] for person, verdicts in people.items()}
     right = {"panel": [*judges.values()]} | {judge: [verdicts] for judge, verdicts in judges.items()}
     for (person, theirs), (judge, verdicts) in product(left.items(), right.items()):
-        compared = agreement.compare_with_people(theirs, verdicts)
-        for metric in agreement.METRICS:
-            yield person, judge, metric, getattr(compared, metric), compared.n
+        n, compared = agreement.compare_with_people(theirs, verdicts)
+        for metric, estimate in compared.items():
+            yield person, judge, metric, estimate, n
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())

@@ -30,23 +30,20 @@ class CompareOptions:
     texts: options.Texts = "world"
     max_images: Annotated[int, options.DATA, options.at_least(2)] = 300
     """Largest number of images"""
-    gallery: options.Gallery = "world/faces"
-    attribute: options.Attribute = None
     heads: Annotated[int, options.OUTPUT, options.at_least(1)] = 10
-    """Number of pairs of heads to list and ablate"""
+    """Number of pairs of heads to list"""
     csv: options.Csv = None
     device: options.Device = "auto"
 
 
 def print_comparison(settings: CompareOptions) -> None:
     """Print the pairs of heads, and write all of them to the CSV file."""
-    table = ccs.compare(**options.arguments(settings, "heads"), top=settings.heads)
+    table = ccs.compare(**options.arguments(settings, "heads"))
     rows = table.rows
     shown = rows.head(settings.heads).copy()
     for side in SIDES:
         shown[side] += " " + shown[f"{side}_label"] + " (" + shown[f"{side}_ccs"].astype(str) + ")"
-    names = {f"{side}_after": f"MaxSkew of {side}" for side in SIDES}
-    columns = [*SIDES, "alike", *["changed"] * table.related, *names]
+    columns = [*SIDES, "alike", *["changed"] * table.related]
     text = printed(
         "compare",
         about=table.about,
@@ -54,7 +51,7 @@ def print_comparison(settings: CompareOptions) -> None:
         same=int((rows["first"] == rows["second"]).sum()),
         middle=float(rows["alike"].median()),
         related=table.related,
-        rows=shown[columns].rename(columns=names).to_string(index=False, float_format="{:.3f}".format),
+        rows=shown[columns].to_string(index=False, float_format="{:.3f}".format),
     )
     show(text, table, settings.csv)
 

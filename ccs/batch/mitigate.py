@@ -10,7 +10,7 @@ from typing import Annotated
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
-from ccs.analysis.search import conclude
+from ccs.analysis.task import conclude
 from ccs.batch.checkpoint import SaveOptions
 from ccs.batch.pages import format_effect, format_parts, in_brackets, printed, show
 from ccs.cli import options

@@ -1,4 +1,4 @@
-"""Zero-shot classification: class weights from templates, and accuracy with its interval.
+"""Zero-shot classification: class weights from templates, accuracy with its interval, and rates of groups.
 
 As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, made unit
 again; an image is assigned to the class whose weight has the largest cosine with it.
@@ -9,17 +9,18 @@ again; an image is assigned to the class whose weight has the largest cosine wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.metrics import ranking, stats
-from ccs.metrics.stats import Effect, Estimate
+from ccs.metrics.stats import DEVIATIONS, Effect, Estimate
 
 BATCH = 4096  # images scored at a time, which bounds memory
 
@@ -139,15 +140,15 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
     # Images need not be unit vectors: their length does not change the ranking.
     parts = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
     assigned = [ranking.products(part, weights).argmax(axis=1) for part in parts]
-    right: NDArray[np.bool_] = np.concatenate(assigned) == np.asarray(labels)
-    return right
+    return np.asarray(np.concatenate(assigned) == np.asarray(labels))
 
 
-def worst_group(result: Accuracy, groups: ArrayLike | None) -> float:
+def worst_group(correct: NDArray[np.bool_], labels: ArrayLike, groups: ArrayLike | None) -> float:
     """Return the lowest accuracy of a class within a group (Sagawa et al. 2020, arXiv 1911.08731).
 
     Args:
-        result: the accuracy of some images.
+        correct: whether each image is assigned to its class, bool [n].
+        labels: the images' classes [n].
         groups: their groups [n], such as the place that a bird is shown at.
 
     Returns:
@@ -155,9 +156,9 @@ def worst_group(result: Accuracy, groups: ArrayLike | None) -> float:
     """
     if groups is None:
         return float("nan")
-    cells = np.stack([result.labels.astype(str), np.asarray(groups, np.str_)])
+    cells = np.stack([np.asarray(labels).astype(str), np.asarray(groups, np.str_)])
     cell = np.unique(cells, axis=1, return_inverse=True)[1].ravel()
-    return float((np.bincount(cell, result.correct) / np.bincount(cell)).min())
+    return float((np.bincount(cell, correct) / np.bincount(cell)).min())
 
 
 def near_chance(value: float, low: float, classes: int) -> str | None:
@@ -201,3 +202,78 @@ def compare_accuracies(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_00
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
     return stats.paired(ours.correct, baseline.correct, draws=draws, seed=seed)
+
+
+# Rates of groups ------------------------------------------------------------------------------------------
+
+
+POWER = 1.959964 + 0.841621
+"""Standard errors of a two-sided 5% test that has 80% power."""
+
+
+def group_rates(groups: Mapping[str, ArrayLike], before: ArrayLike, after: ArrayLike) -> pd.DataFrame:
+    """Compute the rate of each group, before and after ablation.
+
+    Args:
+        groups: column -> the group of each person [people].
+        before: bool [people], True for people assigned to the category.
+        after: the same after ablation.
+
+    Returns:
+        One row per group that occurs, in alphabetical order: the columns of `groups`, the number of people
+        `n`, the rates `before` and `after`, and `low` and `high`, the 95% interval of `after` (Wilson 1927).
+
+    Raises:
+        InputError: If lengths differ or there are no people.
+    """
+    columns = {name: np.asarray(of, str) for name, of in groups.items()}
+    columns |= {"before": np.asarray(before, bool), "after": np.asarray(after, bool)}
+    shapes = {column.shape for column in columns.values()}
+    if len(shapes) > 1 or shapes & {(), (0,)}:
+        raise InputError(f"Expected one group and one assignment for each person; got {sorted(shapes)}.")
+    cells = pd.DataFrame(columns).groupby(list(groups))
+    rates = cells.mean().assign(n=cells.size()).reset_index()
+    n, share, square = rates["n"], rates["after"], DEVIATIONS**2
+    middle = (2 * n * share + square) / (2 * (n + square))
+    reach = DEVIATIONS / (2 * (n + square)) * np.sqrt(4 * n * share * (1 - share) + square)
+    low, high = (middle - reach).where(share > 0, 0.0), (middle + reach).where(share < 1, 1.0)
+    return rates[[*groups, "n", "before", "after"]].assign(low=low, high=high)
+
+
+def rate_gap(assigned: ArrayLike, groups: ArrayLike, *, draws: int = 2_000, seed: int = 0) -> dict[str, Any]:
+    """Test whether the groups' rates differ, by shuffling groups among people.
+
+    Args:
+        assigned: bool [people].
+        groups: group of each person [people].
+        draws: number of shuffles.
+        seed: random seed of the shuffles.
+
+    Returns:
+        `group`, the groups with the highest and the lowest rate; `after`, the difference of their rates;
+        `chance`, the mean difference when groups are shuffled among the people; `detectable`, the difference
+        between two groups of these sizes that a test finds with 80% power; and `p_value`, the share of
+        shuffles with a difference at least as large, the observed one included.
+
+    Raises:
+        InputError: If there is only one group.
+    """
+    hits, people = np.asarray(assigned, dtype=float), np.asarray(groups, str)
+    names, codes, sizes = np.unique(people, return_inverse=True, return_counts=True)
+    if len(names) < 2:
+        raise InputError(f"A gap needs two groups or more; everyone is in {names[0]!r}.")
+
+    def rates(of: np.ndarray) -> np.ndarray:
+        return np.bincount(codes, weights=of) / sizes
+
+    rng, observed = np.random.default_rng(seed), rates(hits)
+    highest, lowest, gap = observed.argmax(), observed.argmin(), float(np.ptp(observed))
+    shuffled = np.array([np.ptp(rates(rng.permutation(hits))) for _ in range(draws)])
+    variance = hits.mean() * (1 - hits.mean()) * (1 / sizes[highest] + 1 / sizes[lowest])
+    return {
+        "group": f"{names[highest]} minus {names[lowest]}" if gap else "no difference",
+        "after": gap,
+        "chance": float(shuffled.mean()),
+        "detectable": float(POWER * np.sqrt(variance)),
+        "p_value": float((1 + (shuffled >= gap - 1e-12).sum()) / (1 + draws)),
+    }

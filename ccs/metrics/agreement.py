@@ -12,8 +12,7 @@ pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -22,19 +21,7 @@ from ccs.metrics.stats import UNKNOWN, Estimate, Floats, interval
 
 Verdict = bool | None  # None: not answered, or unscored
 Ratings = Sequence[Sequence[Verdict]]  # [raters][pairs]
-METRICS = ("same", "cohen_kappa", "spearman_rho", "kendall_tau")
 DRAWS = 500
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement of two sides over the `n` pairs that both have judged."""
-
-    n: int
-    same: Estimate
-    cohen_kappa: Estimate
-    spearman_rho: Estimate
-    kendall_tau: Estimate
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
@@ -51,7 +38,9 @@ def unanimous(ratings: Ratings) -> list[Verdict]:
     return [None if None in votes else all(votes) for votes in zip(*ratings, strict=True)]
 
 
-def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
+def compare_with_people(
+    people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[int, dict[str, Estimate]]:
     """Compare people with a panel of judges.
 
     Args:
@@ -61,7 +50,7 @@ def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS,
         seed: random seed for resampling.
 
     Returns:
-        Their agreement over the pairs that have a verdict on both sides.
+        The number of pairs that have a verdict on both sides, and each of METRICS over them.
 
     Raises:
         InputError: without raters, or if the pairs differ in number.
@@ -69,17 +58,16 @@ def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS,
     lengths = {len(rater) for rater in (*people, *judges)}
     if not people or not judges or len(lengths) != 1:
         raise InputError(f"People and judges must have judged the same pairs, not {sorted(lengths)} of them.")
-    left, right = _judged_twice(consensus(people), unanimous(judges))
-    n = len(left)
-    rows = np.random.default_rng(seed).integers(max(1, n), size=(draws, n))
-
-    def estimate(measured: Callable[[Floats, Floats], float]) -> Estimate:
-        return _estimate(measured(left, right), [measured(left[row], right[row]) for row in rows])
-
-    if not n:
-        return Agreement(0, *[UNKNOWN] * 4)
-    phi = estimate(_phi)
-    return Agreement(n, estimate(_same), estimate(kappa), spearman_rho=phi, kendall_tau=phi)
+    both = zip(consensus(people), unanimous(judges), strict=True)
+    if not (pairs := [pair for pair in both if None not in pair]):
+        return 0, dict.fromkeys(METRICS, UNKNOWN)
+    verdicts = np.array(pairs, dtype=np.float64).T
+    rows = np.random.default_rng(seed).integers(len(pairs), size=(draws, len(pairs)))
+    drawn = [verdicts[:, row] for row in rows]
+    return len(pairs), {
+        name: _estimate(metric(*verdicts), [metric(*of_draw) for of_draw in drawn])
+        for name, metric in METRICS.items()
+    }
 
 
 def krippendorff_alpha(
@@ -115,38 +103,28 @@ def krippendorff_alpha(
     return _estimate(alpha(np.arange(len(units))), [alpha(rows) for rows in drawn])
 
 
-def _judged_twice(left: Sequence[Verdict], right: Sequence[Verdict]) -> tuple[Floats, Floats]:
-    """Return the verdicts, 0 or 1, on what both sides have judged."""
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
-    first, second = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-    return first, second
+def _same(left: Floats, right: Floats) -> float:
+    return float((left == right).mean())
 
 
-def kappa(left: Floats, right: Floats) -> float:
-    """Compute Cohen's kappa of two sides' verdicts.
+def _kappa(left: Floats, right: Floats) -> float:
+    """Compute Cohen's kappa; NaN if neither side varies.
 
     scikit-learn's takes 1.7 ms a call, fifty times as long, and an interval needs hundreds of calls.
-
-    Args:
-        left: verdicts, 0 or 1 [pairs].
-        right: verdicts on the same pairs.
-
-    Returns:
-        Kappa; NaN if neither side varies.
     """
     p, q = left.mean(), right.mean()
     expected = p * q + (1 - p) * (1 - q)
     return float((_same(left, right) - expected) / (1 - expected)) if expected < 1 else float("nan")
 
 
-def _same(left: Floats, right: Floats) -> float:
-    return float((left == right).mean())
-
-
 def _phi(left: Floats, right: Floats) -> float:
-    """Compute Spearman's rho of two sides' verdicts [pairs] of 0 or 1, which equals Kendall's tau-b."""
+    """Compute Spearman's rho, which equals Kendall's tau-b."""
     varied = np.ptp(left) > 0 and np.ptp(right) > 0
     return float(np.corrcoef(left, right)[0, 1]) if varied else float("nan")
+
+
+METRICS = {"same": _same, "cohen_kappa": _kappa, "spearman_rho": _phi, "kendall_tau": _phi}
+"""Metrics of two sides' verdicts [pairs], 0 or 1."""
 
 
 def _estimate(value: float, drawn: Sequence[float]) -> Estimate:

@@ -12,15 +12,18 @@ images apart is at chance. `BiasResult.ties` counts the ties that decided who is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.metrics import ranking, stats
-from ccs.metrics.bias_result import BiasResult, chance_levels, metric_of
-from ccs.metrics.group_gaps import levels, preference
+from ccs.metrics.bias_result import BiasResult, Metric
+from ccs.metrics.group_gaps import INDIFFERENT, levels, preference
 from ccs.metrics.pools import FEW, Pool, make_pools
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.skew import METRICS, Floats, MetricName, ceiling, max_skew_of, ndkl_of, skews_of
@@ -48,7 +51,10 @@ def measure(image_embeddings: ArrayLike, question: Ranking, **settings: Any) -> 
 
 
 def measure_ablations(
-    embeddings: Iterable[ArrayLike], question: Ranking, **settings: Any
+    embeddings: Iterable[ArrayLike],
+    question: Ranking,
+    prompts: Iterable[ArrayLike] | None = None,
+    **settings: Any,
 ) -> list[BiasResult]:
     """Measure several ablation sets for one question.
 
@@ -56,6 +62,7 @@ def measure_ablations(
         embeddings: each ablation set's image embeddings [n, d], of any length; a generator keeps only one of
             them in memory.
         question: what is ranked for which prompts.
+        prompts: each ablation set's prompts [prompts, d]; by default the question's.
         **settings: those of `Measuring`.
 
     Returns:
@@ -63,7 +70,8 @@ def measure_ablations(
     """
     with ranking.threads() as map:
         measuring = Measuring(question, map=map, **settings)
-        return [measuring(images) for images in embeddings]
+        pairs = zip(embeddings, prompts or repeat(question.prompts), strict=False)
+        return [measuring(ranking.cosines(texts, images, map=map)) for images, texts in pairs]
 
 
 def means(
@@ -85,11 +93,25 @@ def means(
     Returns:
         A mean per metric.
     """
-    return Measuring(question, **settings).means(image_embeddings, metrics)
+    scores = ranking.cosines(question.prompts, image_embeddings)
+    return Measuring(question, **settings).means(scores, metrics)
+
+
+class _Part(NamedTuple):
+    """A pool with cosines [p, m] of some of its prompts, and the best images of each [p][depth]."""
+
+    pool: Pool
+    scores: Scores
+    orders: Sequence[NDArray[np.intp]] = ()
+
+
+def _rank_row(case: tuple[Pool, Scores, int]) -> _Part:
+    pool, row, prompt = case
+    return _Part(pool, row[None], [pool.top_of_draws(row, prompt)])
 
 
 class Measuring:
-    """Bias metrics for one question, of image embeddings of one ablation set after another.
+    """Bias metrics for one question, of cosines of one ablation set after another.
 
     What all ablation sets share is drawn once: resampled pools, chance levels. If prompts have their own
     pools, each pool is resampled by itself. The intervals are centered percentiles (`stats.interval`), since
@@ -107,7 +129,7 @@ class Measuring:
         map: spreads work over threads (`ranking.threads`).
 
     Raises:
-        InputError: for fewer than two groups, or embeddings that don't fit.
+        InputError: for fewer than two groups.
     """
 
     def __init__(
@@ -132,22 +154,19 @@ class Measuring:
         self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
         self._levels: Mapping[MetricName, tuple[Estimate, Estimate]] = {}
 
-    def means(
-        self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], scores: Scores | None = None
-    ) -> dict[MetricName, float]:
+    def means(self, scores: Scores, metrics: Sequence[MetricName]) -> dict[MetricName, float]:
         """Measure means over prompts, without intervals.
 
         Args:
-            image_embeddings: an array [n, d].
+            scores: cosines [prompts, n].
             metrics: "MaxSkew" and PREFERENCES.
-            scores: cosines [names, n] of all names with these embeddings, if they are known.
 
         Returns:
             A mean per metric.
         """
         values: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
         for pool in self._pools:
-            rows = pool.cosines(image_embeddings, scores, self._map)
+            rows = pool.of(scores)
             for name in metrics:
                 if name == "MaxSkew":
                     top = pool.count(pool.codes[pool.top(rows, self._question.k)])
@@ -156,47 +175,33 @@ class Measuring:
                     values[name].append(self._preference(pool, name, rows)[:, 0])
         return {name: float(np.concatenate(of_pools).mean()) for name, of_pools in values.items()}
 
-    def __call__(
-        self,
-        image_embeddings: ArrayLike,
-        scores: Scores | None = None,
-        metrics: Sequence[MetricName] | None = None,
-    ) -> BiasResult:
+    def __call__(self, scores: Scores, metrics: Sequence[MetricName] | None = None) -> BiasResult:
         """Measure one ablation set.
 
         Args:
-            image_embeddings: an array [n, d].
-            scores: cosines [names, n] of all names with these embeddings, if they are known.
+            scores: cosines [prompts, n].
             metrics: some of the metrics; by default all.
 
         Returns:
             The result.
+
+        Raises:
+            InputError: If the scores don't fit the question.
         """
-        question, pictures, n = self._question, np.asarray(image_embeddings), len(self._question.groups)
-        if len(pictures) != n:
-            raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
-        wanted = self._metrics if metrics is None else tuple(metrics)
-        ranked = [(pool, pool.cosines(pictures, scores, self._map)) for pool in self._pools]
+        question, wanted = self._question, self._metrics if metrics is None else tuple(metrics)
+        if scores.shape != (shape := (len(question.prompts), len(question.groups))):
+            raise InputError(f"Expected cosines [prompts, images] of shape {shape}; got {scores.shape}.")
+        wholes = [_Part(pool, pool.of(scores)) for pool in self._pools]
         if not self._levels:  # computed once; draws too, before threads share them
             _ = [(pool.drawn, pool.half) for pool in self._pools]
-            self._levels = chance_levels([self._random(pool) for pool in self._pools])
-        cases = [(pool, row, prompt) for pool, rows in ranked for prompt, row in enumerate(rows)]
-        tops, ties, values = zip(*self._map(lambda case: self._of_top(case, wanted), cases), strict=True)
-        preferred: dict[MetricName, NDArray[np.intp]] = {
-            "MaxSkew": np.array([of["preferred"] for of in values])
-        }
-        results: dict[MetricName, tuple[Floats, Floats]] = {
-            name: (np.array([of[name][0] for of in values]), np.stack([of[name][1] for of in values]).T)
-            for name in METRICS
-            if name in wanted
-        }
-        for name in (name for name in wanted if name not in METRICS):
-            # Gaps of all prompts at once, for which weights are read once; an AUC's prompts on threads.
-            parts = ranked if name.startswith("logit gap") else [(pool, row[None]) for pool, row, _ in cases]
-            redrawn = list(self._map(lambda part, name=name: self._redrawn(part, name), parts))
-            plain, drawn, first = (np.concatenate(arrays) for arrays in zip(*redrawn, strict=True))
-            results[name], preferred[name] = (plain, drawn.T), first
-        pools = np.concatenate([np.tile(pool.counts, (len(pool.rows), 1)) for pool in self._pools])
+            self._levels = self._chance_levels()
+        rows = [(pool, row, prompt) for pool, whole, _ in wholes for prompt, row in enumerate(whole)]
+        parts = list(self._map(_rank_row, rows))
+        pools, ties, tops = np.stack([pool.counts for pool, _, _ in parts]), [], []
+        for pool, (row,), (order,) in parts:
+            first = order[: question.k]
+            tops.append(pool.count(pool.codes[first[None]]))
+            ties.append(int((row == row[first[-1]]).sum() - (row[first] == row[first[-1]]).sum()))
         limits: dict[MetricName, tuple[float, Any]] = {
             "MaxSkew": (0.0, np.inf if self._as_published else ceiling(pools, question.k)),
             "NDKL": (0.0, np.inf),
@@ -204,57 +209,73 @@ class Measuring:
             "logit gap": (0.0, np.inf),
             "AUC (cross-fitted)": (0.0, 1.0),
         }
-        bounds = {name: limits.get(name, (-np.inf, np.inf)) for name in wanted}
+        results, preferred = dict[MetricName, Metric](), dict[MetricName, NDArray[np.intp]]()
+        for name in wanted:
+            # Gaps of all prompts at once, for which weights are read once; the others' prompts on threads.
+            of_name = wholes if name.startswith("logit gap") else parts
+            redrawn = list(self._map(partial(self._redrawn, name), of_name))
+            values, drawn, first = (np.concatenate(arrays) for arrays in zip(*redrawn, strict=True))
+            results[name] = self._summary(name, values, drawn.T, limits.get(name, (-np.inf, np.inf)))
+            if name != "NDKL":
+                preferred[name] = first
         return BiasResult(
-            metrics={
-                name: metric_of(*results[name], self._weights, bounds[name], *self._levels[name])
-                for name in wanted
-            },
+            metrics=results,
             preferred=preferred,
             groups=question.group_names,
-            pool=np.bincount(question.codes),
             pools=pools,
-            top=np.stack(tops),
+            top=np.concatenate(tops),
             ties=np.array(ties),
             k=question.k,
-            n=n,
+            n=len(question.groups),
             as_published=self._as_published,
             seed=self._seed,
         )
 
-    def _of_top(
-        self, case: tuple[Pool, Scores, int], metrics: Sequence[MetricName]
-    ) -> tuple[NDArray[np.int64], int, dict[str, Any]]:
-        """Return a prompt's top K by group, ties at its end, and MaxSkew and NDKL with draws."""
-        pool, scores, prompt = case
-        k, shares, drawn_shares = self._question.k, pool.shares(pool.counts), pool.shares(pool.drawn[1])
-        order = pool.top_of_draws(scores, prompt)
-        inside, last = scores[order[:k]], scores[order[k - 1]]
-        top = np.bincount(pool.codes[order[:k]], minlength=pool.n_groups)
-        values: dict[str, Any] = {"preferred": int(skews_of(top, shares).argmax())}
-        if "MaxSkew" in metrics:
-            values["MaxSkew"] = max_skew_of(top, shares), max_skew_of(pool.drawn_counts(order), drawn_shares)
-        if "NDKL" in metrics:
-            value = ndkl_of(pool.codes[order[None, :k]], shares)[0]
-            values["NDKL"] = value, ndkl_of(pool.drawn_tops(order), drawn_shares[:FEW])
-        return top, int((scores == last).sum() - (inside == last).sum()), values
-
-    def _redrawn(
-        self, part: tuple[Pool, Scores], name: MetricName
-    ) -> tuple[Floats, Floats, NDArray[np.intp]]:
-        """Return one of PREFERENCES [p], with draws [p, draws], and each prompt's preferred group [p]."""
-        pool, scores = part
+    def _redrawn(self, name: MetricName, part: _Part) -> tuple[Floats, Floats, NDArray[np.intp]]:
+        """Return a metric [p], with draws [p, draws], and each prompt's preferred group [p]."""
+        pool, scores, orders = part
+        if name in METRICS:
+            (order,), k = orders, self._question.k
+            shares, drawn_shares = pool.shares(pool.counts), pool.shares(pool.drawn[1])
+            ranked = pool.codes[order[None, :k]]
+            skews = skews_of(pool.count(ranked), shares)
+            if name == "NDKL":
+                redrawn = ndkl_of(pool.drawn_tops(order), drawn_shares[:FEW])
+                return ndkl_of(ranked, shares), redrawn[None], skews.argmax(axis=1)
+            redrawn = max_skew_of(pool.drawn_counts(order), drawn_shares)
+            return skews.max(axis=1), redrawn[None], skews.argmax(axis=1)
         drawn = pool.drawn[0][:, : FEW if name.startswith("AUC") else None]
         values = self._preference(pool, name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
-        first = [levels(name, row[None], pool.codes, pool.n_groups)[0, :, 0].argmax() for row in scores]
-        return values[:, 0], values[:, 1:], np.array(first)
+        first = levels(name, scores, pool.member, np.ones((len(pool.codes), 1)))[:, :, 0].argmax(axis=1)
+        return values[:, 0], values[:, 1:], first
+
+    def _summary(
+        self, name: MetricName, values: Floats, draws: Floats, limits: tuple[float, float | Floats]
+    ) -> Metric:
+        """Return a metric of values [prompts], with draws [draws, prompts]; its intervals keep to limits."""
+        low, high = stats.intervals(values, draws, center=True)
+        mean_draws = (draws * self._weights[: len(draws)]).sum(axis=1)
+        mean = stats.interval(float(values.mean()), mean_draws, center=True)
+        lowest, highest = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
+        ends = {"low": max(mean.low, float(lowest.mean())), "high": min(mean.high, float(highest.mean()))}
+        low, high = np.maximum(low, lowest), np.minimum(high, highest)
+        return Metric(values, low, high, replace(mean, **ends), *self._levels[name], draws, mean_draws)
 
     def _preference(
         self, pool: Pool, name: MetricName, scores: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> Floats:
         """Return one of PREFERENCES [p, draws] for cosines [p, m] and weights [m, draws]."""
-        values = preference(name, scores, pool.codes, pool.n_groups, pool.half, weights)
+        values = preference(name, scores, pool.member, pool.half, weights)
         return values * (self._logit_scale if name.startswith("logit gap") else 1)
+
+    def _chance_levels(self) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
+        """Return each metric's level for one random ranking, and for the mean over prompts."""
+        chances, random = dict[MetricName, tuple[Estimate, Estimate]](), list(map(self._random, self._pools))
+        for name in self._metrics:
+            drawn = np.concatenate([of_pool[name] for of_pool in random], axis=1)
+            value = INDIFFERENT.get(name, float(drawn.mean(axis=1).mean()))
+            chances[name] = stats.interval(value, drawn.ravel()), stats.interval(value, drawn.mean(axis=1))
+        return chances
 
     def _random(self, pool: Pool) -> dict[MetricName, Floats]:
         """Return the metrics of random, independent rankings of the images: [CHANCE_DRAWS, p].
@@ -302,8 +323,9 @@ def chance_within_units(
     if units is None or len(np.unique(units)) == len(np.unique([units, question.codes], axis=1).T):
         return None
     rng, skews = np.random.default_rng([seed, _WITHIN]), []
+    scores = ranking.cosines(question.prompts, image_embeddings)
     for pool in make_pools(question, seed, DRAWS):
-        ranked = pool.top(pool.cosines(image_embeddings), question.k)
+        ranked = pool.top(pool.of(scores), question.k)
         codes, of_pool = np.empty_like(pool.codes), units[pool.images]
         by_unit, of_draws = np.argsort(of_pool, kind="stable"), []
         for _ in range(draws):

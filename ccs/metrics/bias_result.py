@@ -1,18 +1,16 @@
-"""The results of `bias`: metrics with chance levels and intervals, and differences between ablation sets."""
+"""Bias metrics of one ablation set's rankings, and paired comparisons of two."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
-import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ccs.errors import InputError
 from ccs.metrics import stats
-from ccs.metrics.group_gaps import INDIFFERENT
 from ccs.metrics.skew import Floats, MetricName, ceiling
 from ccs.metrics.stats import Effect, Estimate
 
@@ -69,7 +67,6 @@ class BiasResult:
         preferred: for each metric that has one, the position in `groups` of each prompt's preferred group
             [prompts]: the most overrepresented in the top K, or the one with the highest mean logit or AUC.
         groups: names of the groups.
-        pool: images of each group [groups].
         pools: images of each group among those that the prompt ranks [prompts, groups].
         top: images of each group in the top K [prompts, groups].
         ties: images outside the top K with the score of the last one inside [prompts].
@@ -82,7 +79,6 @@ class BiasResult:
     metrics: Mapping[MetricName, Metric]
     preferred: Mapping[MetricName, NDArray[np.intp]]
     groups: tuple[str, ...]
-    pool: NDArray[np.int64]
     pools: NDArray[np.int64]
     top: NDArray[np.int64]
     ties: NDArray[np.int64]
@@ -111,11 +107,6 @@ class BiasResult:
         """Each group's share of the images that a prompt ranks, [prompts, groups]."""
         return np.asarray(self.pools / self.pools.sum(axis=1, keepdims=True), dtype=np.float64)
 
-    @property
-    def ceilings(self) -> Floats:
-        """The largest MaxSkew that each prompt's ranking can reach, [prompts]."""
-        return ceiling(self.pools, self.k)
-
     def figure(self, name: MetricName, prompt: int | None = None) -> Figure:
         """Return a metric with its interval, chance level, and ceiling.
 
@@ -123,54 +114,38 @@ class BiasResult:
             name: the metric.
             prompt: position of a prompt; by default the mean over prompts.
         """
-        metric, has_ceiling = self.metrics[name], name == "MaxSkew" and not self.as_published
-        highest = self.ceilings if has_ceiling else np.full(len(self.top), np.nan)
+        metric, highest = self.metrics[name], np.full(len(self.top), np.nan)
+        if name == "MaxSkew" and not self.as_published:
+            highest = ceiling(self.pools, self.k)
         if prompt is None:
             return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(highest.mean()))
         value, low, high = (float(column[prompt]) for column in (metric.values, metric.low, metric.high))
         return Figure(value, low, high, metric.chance, float(highest[prompt]))
 
-    def preferred_group(self, name: MetricName, prompt: int) -> tuple[str, float]:
+    def preferred_group(self, name: MetricName, prompt: int | None) -> tuple[str, float]:
         """Return the group that a prompt prefers.
 
         Args:
             name: the metric that decides.
-            prompt: position of a prompt.
+            prompt: position of a prompt, None for the mean.
 
         Returns:
             The group and its share of the top K; "" and NaN for a metric that compares no single group.
         """
-        if name not in self.preferred:
+        if prompt is None or name not in self.preferred:
             return "", float("nan")
         group = int(self.preferred[name][prompt])
         return self.groups[group], float(self.top_shares[prompt, group])
 
     def chance_shares(self, prompt: int = 0) -> dict[str, Estimate]:
         """Return each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
+        from scipy.stats import hypergeom  # takes half a second to import
+
         pool = self.pools[prompt]
         tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
-        ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, self.k) / self.k
+        ends = hypergeom.ppf(np.array(tails)[:, None], n, pool, self.k) / self.k
         columns = zip(self.groups, (pool / n).tolist(), *ends.tolist(), strict=True)
         return {name: Estimate(*figures) for name, *figures in columns}
-
-
-def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
-    """Repeat prompts that are one text under each of their names; means stay as they are.
-
-    Args:
-        result: of distinct prompts.
-        rows: the position of the prompt that each name stands for, int [names].
-
-    Returns:
-        The result with a row per name.
-    """
-    rows, metrics = np.asarray(rows), dict[MetricName, Metric]()
-    for name, metric in result.metrics.items():
-        columns = {column: getattr(metric, column)[rows] for column in ("values", "low", "high")}
-        metrics[name] = replace(metric, draws=metric.draws[:, rows], **columns)
-    preferred = {name: groups[rows] for name, groups in result.preferred.items()}
-    tables = {"top": result.top[rows], "ties": result.ties[rows], "pools": result.pools[rows]}
-    return replace(result, metrics=metrics, preferred=preferred, **tables)
 
 
 def compare_bias(
@@ -191,66 +166,14 @@ def compare_bias(
     Raises:
         InputError: if the two were measured differently.
     """
-    ours, theirs = result.metrics[metric], baseline.metrics[metric]
+    sides = [side.metrics[metric] for side in (result, baseline)]
     settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]
-    if settings[0] != settings[1] or ours.draws.shape != theirs.draws.shape:
+    if settings[0] != settings[1] or sides[0].draws.shape != sides[1].draws.shape:
         raise InputError(
             "Two bias results can be compared only for the same images, groups, k, seed and draws."
         )
     if prompt is None:
-        return stats.effect(ours.mean.value - theirs.mean.value, ours.mean_draws - theirs.mean_draws)
-    drawn = ours.draws[:, prompt] - theirs.draws[:, prompt]
-    return stats.effect(float(ours.values[prompt] - theirs.values[prompt]), drawn)
-
-
-def metric_of(
-    values: Floats,
-    draws: Floats,
-    prompts: Floats,
-    limits: tuple[float, float | Floats],
-    chance: Estimate,
-    chance_mean: Estimate,
-) -> Metric:
-    """Summarize a metric from its values and resampled values.
-
-    Args:
-        values: [prompts].
-        draws: resampled values [draws, prompts].
-        prompts: each prompt's weight in each draw's mean [draws, prompts].
-        limits: the lowest and the highest value that the metric can have, which its intervals keep to.
-        chance: level of one random ranking.
-        chance_mean: level of the mean over prompts.
-
-    Returns:
-        The metric.
-    """
-    low, high = stats.intervals(values, draws, center=True)
-    mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
-    mean = stats.interval(float(values.mean()), mean_draws, center=True)
-    lowest, highest = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
-    mean = replace(mean, low=max(mean.low, float(lowest.mean())), high=min(mean.high, float(highest.mean())))
-    ends = np.maximum(low, lowest), np.minimum(high, highest)
-    return Metric(values, *ends, mean, chance, chance_mean, draws, mean_draws)
-
-
-def chance_levels(
-    values: Sequence[Mapping[MetricName, Floats]],
-) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """Summarize each metric of random rankings.
-
-    Args:
-        values: metrics of random rankings [draws, prompts], for some of the prompts after others.
-
-    Returns:
-        Each metric's level for one ranking, and for the mean over prompts.
-    """
-    levels: dict[MetricName, tuple[Estimate, Estimate]] = {}
-    for name in values[0]:
-        drawn = np.concatenate([part[name] for part in values], axis=1)
-        means = drawn.mean(axis=1)
-        value = float(means.mean())
-        single, mean = stats.interval(value, drawn.ravel()), stats.interval(value, means)
-        if name in INDIFFERENT:
-            single, mean = (replace(level, value=INDIFFERENT[name]) for level in (single, mean))
-        levels[name] = single, mean
-    return levels
+        values, draws = [side.mean.value for side in sides], [side.mean_draws for side in sides]
+    else:
+        values, draws = [side.values[prompt] for side in sides], [side.draws[:, prompt] for side in sides]
+    return stats.effect(float(values[0] - values[1]), draws[0] - draws[1])

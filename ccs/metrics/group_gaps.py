@@ -12,6 +12,7 @@ a ranking ignores groups, and falls below if the halves disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,18 +53,16 @@ def halves(
 def preference(
     name: MetricName,
     scores: NDArray[np.floating],
-    codes: NDArray[np.integer],
-    n_groups: int,
+    member: NDArray[np.bool_],
     half: NDArray[np.bool_],
-    weights: NDArray[np.floating] | None = None,
+    weights: NDArray[Any] | None = None,
 ) -> Floats:
     """Compute one of PREFERENCES.
 
     Args:
         name: the metric.
         scores: logits or cosines [rankings, n].
-        codes: the images' groups [n].
-        n_groups: number of groups.
+        member: whether each image is of each group, bool [groups, n].
         half: bool [n], from `halves`; read by the cross-fitted form only.
         weights: how often each image counts, whole numbers [n, draws]; by default once, in one draw.
 
@@ -77,36 +76,28 @@ def preference(
         raise InputError(f"{name} needs images of at least two units, one for each half, not of one.")
     counts = np.ones((scores.shape[1], 1)) if weights is None else weights
     if name in PLAIN:
-        sides = [levels(name, scores, codes, n_groups, counts)] * 2
+        sides = [levels(name, scores, member, counts)] * 2
     else:
-        halved = ((scores[:, side], codes[side], n_groups, counts[side]) for side in (half, ~half))
-        sides = [levels(name, *of_half) for of_half in halved]
+        sides = [levels(name, scores[:, of], member[:, of], counts[of]) for of in (half, ~half)]
     across = _chosen(name, *sides) + _chosen(name, *sides[::-1])
     return (0.5 if name.startswith("AUC") else 0.0) + across / 2
 
 
 def levels(
-    name: MetricName,
-    scores: NDArray[np.floating],
-    codes: NDArray[np.integer],
-    n_groups: int,
-    weights: NDArray[np.floating] | None = None,
+    name: MetricName, scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[Any]
 ) -> Floats:
     """Return the level of each group that a metric compares; the preferred group has the highest.
 
     Args:
         name: the metric.
         scores: logits or cosines [rankings, n].
-        codes: the images' groups [n].
-        n_groups: number of groups.
+        member: as in `preference`.
         weights: as in `preference`.
 
     Returns:
         Mean score (logit gap), or one-vs-rest AUC minus a half, of each group [rankings, groups, draws].
     """
-    member = np.equal.outer(np.arange(n_groups), codes)
-    counts = np.ones((scores.shape[1], 1)) if weights is None else weights
-    return (_areas if name.startswith("AUC") else _means)(scores, member, counts)
+    return (_areas if name.startswith("AUC") else _means)(scores, member, weights)
 
 
 def _chosen(name: MetricName, choosing: Floats, measured: Floats) -> Floats:

@@ -6,9 +6,7 @@ is one weight per image, and its top K ends where the weights along the ranking 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,45 +21,39 @@ SIGMAS = 4.5  # standard deviations beyond K in which the end of a draw's top K 
 _HALVES, _OF_PROMPT, _TIES = 3, 4, 5  # components of random seeds
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
     """Images and the prompts that rank them, with all that is the same for all ablation sets.
 
-    Attributes:
+    Args:
         question: the question of which this is a part.
         rows: the prompts' positions in the question [p].
         images: the images' positions among all images [m].
         seed: random seed of whatever is drawn for them.
         n_draws: number of resamples, at least 40.
         as_published: put target shares in the wrong order (`skew.has_order_fault`).
+
+    Attributes:
+        codes: the groups of these images [m], as numbers below `n_groups`.
+        units: numbers [m]; images with the same number are drawn together. None: each alone.
+        member: whether each image is of each group, bool [groups, m].
+        counts: images of each group [groups].
     """
 
-    question: Ranking
-    rows: NDArray[np.intp]
-    images: NDArray[np.intp]
-    seed: list[int]
-    n_draws: int
-    as_published: bool = False
-
-    @cached_property
-    def codes(self) -> NDArray[np.uint8]:
-        """The groups of these images [m], as numbers below `n_groups`."""
-        return self.question.codes[self.images]
-
-    @cached_property
-    def units(self) -> NDArray[Any] | None:
-        """Numbers [m]; images with the same number are drawn together. None: each alone."""
-        return None if self.question.units is None else self.question.units[self.images]
-
-    @cached_property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return len(self.question.group_names)
-
-    @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """Images of each group [groups]."""
-        return np.bincount(self.codes, minlength=self.n_groups)
+    def __init__(
+        self,
+        question: Ranking,
+        rows: NDArray[np.intp],
+        images: NDArray[np.intp],
+        seed: list[int],
+        n_draws: int,
+        as_published: bool = False,
+    ) -> None:
+        self.question, self.rows, self.images, self.seed = question, rows, images, seed
+        self.n_draws, self.as_published, self.n_groups = n_draws, as_published, len(question.group_names)
+        self.codes: NDArray[np.uint8] = question.codes[images]
+        self.units = None if question.units is None else question.units[images]
+        self.member = np.equal.outer(np.arange(self.n_groups), self.codes)
+        self.counts = self.member.sum(axis=1)
 
     @cached_property
     def half(self) -> NDArray[np.bool_]:
@@ -95,21 +87,9 @@ class Pool:
             pool = pool[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
         return target_shares(pool)
 
-    def cosines(
-        self, embeddings: ArrayLike, known: NDArray[np.float32] | None = None, map: ranking.Map = map
-    ) -> NDArray[np.float32]:
-        """Return cosines [p, m] of these prompts and images.
-
-        Args:
-            embeddings: image embeddings [n, d] of the question.
-            known: cosines of all names with them [names, n], which are reused.
-            map: spreads work over threads (`ranking.threads`).
-        """
-        question = self.question
-        mine = slice(None) if question.pools is None else self.images  # without a copy
-        if known is not None:
-            return known[question.first_positions[self.rows]][:, mine]
-        return ranking.cosines(question.prompts[self.rows], np.asarray(embeddings)[mine], map=map)
+    def of(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return cosines [p, m] of these prompts and images, of those of the question [prompts, n]."""
+        return scores if self.question.pools is None else scores[np.ix_(self.rows, self.images)]
 
     def top(self, scores: NDArray[np.float32], depth: int, first: int = 0) -> NDArray[np.intp]:
         """Return the best images of each prompt [prompts, depth]; equal scores are in random order.
@@ -174,13 +154,11 @@ def make_pools(question: Ranking, seed: int, n_draws: int, as_published: bool = 
         n_draws: number of resamples.
         as_published: as in `Pool`.
     """
-    members = [(np.arange(len(question.prompts)), np.arange(len(question.groups)), [seed])]
-    if question.pools is not None:
-        members = [
-            (np.array([prompt]), np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
-            for prompt, pool in enumerate(question.pools)
-        ]
+    settings = n_draws, as_published
+    if question.pools is None:
+        prompts, images = np.arange(len(question.prompts)), np.arange(len(question.groups))
+        return [Pool(question, prompts, images, [seed], *settings)]
     return [
-        Pool(question=question, rows=rows, images=images, seed=of, n_draws=n_draws, as_published=as_published)
-        for rows, images, of in members
+        Pool(question, np.array([prompt]), np.flatnonzero(pool), [seed, _OF_PROMPT, prompt], *settings)
+        for prompt, pool in enumerate(question.pools)
     ]

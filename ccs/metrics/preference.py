@@ -92,12 +92,14 @@ class Parts:
         general: the part that all prompts share [1 + draws].
         specific: the rest [1 + draws].
         direction: each group's score averaged over prompts [1 + draws, groups].
+        cells: the group scores of blocks of images [prompts, blocks, groups].
     """
 
     total: Floats
     general: Floats
     specific: Floats
     direction: Floats
+    cells: Floats
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,15 @@ def measure_parts(
     Raises:
         InputError: If there are fewer than two prompts, two groups, or two images of a group.
     """
+    stats.check_draws(draws)
     codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)[1]
-    return _resampled(block_scores(scores, codes, units=units, seed=seed), draws, seed)
+    cells, rng = block_scores(scores, codes, units=units, seed=seed), np.random.default_rng((seed, 52))
+    prompts, blocks = cells.shape[:2]
+    of_blocks, of_prompts = (rng.multinomial(n, np.full(n, 1 / n), size=draws) for n in (blocks, prompts))
+    # A draw of one block, or one prompt, has no pair.
+    whole = ((of_blocks > 0).sum(1) > 1) & ((of_prompts > 0).sum(1) > 1)
+    weights = (np.vstack([np.ones(of.shape[1]), of[whole]]) for of in (of_blocks, of_prompts))
+    return _parts(cells, *weights)
 
 
 def compare_parts(after: Parts, before: Parts) -> PartChanges:
@@ -184,16 +193,13 @@ def split(
     Raises:
         InputError: If there are fewer than two prompts, two groups, or two images of a group.
     """
-    names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
-    cells = block_scores(scores, codes, units=units, seed=seed)
-    parts = _resampled(cells, draws, seed)
+    parts = measure_parts(scores, groups, units=units, seed=seed, draws=draws)
     total, general, specific = (
         stats.interval(float(values[0]), values[1:], center=True)
         for values in (parts.total, parts.general, parts.specific)
     )
-    direction = tuple(stats.interval(float(column[0]), column[1:]) for column in parts.direction.T)
-    p_total = _p_value(total.value, _shuffled_blocks(cells, draws, seed))
-    by_chance = _shuffled_prompts(cells, draws, seed)
+    p_total = _p_value(total.value, _shuffled_blocks(parts.cells, draws, seed))
+    by_chance = _shuffled_prompts(parts.cells, draws, seed)
     ratio = general.value / total.value if total.value > 0 else np.nan
     p_general, drawn = _p_value(ratio, by_chance), (parts.general[1:], parts.total[1:])
     share = chance = stats.UNKNOWN
@@ -210,10 +216,10 @@ def split(
         specific=specific,
         p_total=p_total,
         p_general=p_general,
-        groups=tuple(names.tolist()),
-        direction=direction,
-        prompts=cells.shape[0],
-        blocks=cells.shape[1],
+        groups=tuple(np.unique(np.asarray(groups, np.str_)).tolist()),
+        direction=tuple(stats.interval(float(column[0]), column[1:]) for column in parts.direction.T),
+        prompts=parts.cells.shape[0],
+        blocks=parts.cells.shape[1],
     )
 
 
@@ -268,22 +274,6 @@ def _blocks(codes: NDArray[np.integer], units: ArrayLike | None, seed: int) -> N
     return np.asarray(dealt % count, np.intp)
 
 
-def _resampled(cells: Floats, draws: int, seed: int) -> Parts:
-    """Return the parts of block scores, then draws in which prompts and blocks are resampled."""
-    stats.check_draws(draws)
-    rng = np.random.default_rng((seed, 52))
-    prompts, blocks = cells.shape[:2]
-    of_blocks = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=draws)
-    of_prompts = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=draws)
-    whole = (of_blocks > 0).sum(1) > 1  # a draw of one block, or one prompt, has no pair
-    whole &= (of_prompts > 0).sum(1) > 1
-    return _parts(
-        cells,
-        np.vstack([np.ones(blocks), of_blocks[whole]]),
-        np.vstack([np.ones(prompts), of_prompts[whole]]),
-    )
-
-
 def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Parts:
     """Return the parts for weights of blocks [draws, blocks] and of prompts [draws, prompts].
 
@@ -302,7 +292,7 @@ def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Parts:
     pairs = ((together**2).sum(1) - np.einsum("db,dbg->d", of_blocks**2, mixed**2)) / block_pairs
     general = (pairs - (of_prompts**2 * same).sum(1)) / prompt_pairs
     direction = together / (of_blocks.sum(1) * of_prompts.sum(1))[:, None]
-    return Parts(total, general, total - general, direction)
+    return Parts(total, general, total - general, direction, cells)
 
 
 def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:

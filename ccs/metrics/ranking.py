@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -108,7 +108,11 @@ class Ranking:
 
         It is the root of the mean over prompts of the variance between groups of their mean cosine.
         """
-        return _gap(cosines(self.prompts, images).astype(np.float64), self.group_shares)
+        return float(np.sqrt(np.square(self.group_scores(images)).mean()))
+
+    def group_scores(self, images: ArrayLike) -> NDArray[np.float64]:
+        """Return each group's mean cosine minus the mean over groups [prompts, groups]."""
+        return _apart(self._cosines(images), self._shares(self.codes))
 
     def toward(self, images: ArrayLike) -> NDArray[np.float32]:
         """Return vectors [n, d] whose products with these unit embeddings sum to the squared group score gap.
@@ -116,19 +120,13 @@ class Ranking:
         For other embeddings of the same images the sum is linear in them: differences between groups count as
         positive in the direction in which these embeddings differ, and as negative in the other.
         """
-        away = self._away(images)
-        return self._along(away / away.size)
+        scores = self.group_scores(images)
+        return self.along(scores / scores.size)
 
-    def apart(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Return vectors [n, d] whose products with these embeddings sum to the mean gap of two groups.
-
-        They are each prompt's highest and lowest group by mean cosine, and stay so for other embeddings.
-        """
-        away = self._away(images)
-        rows, ends = np.arange(len(away)), np.zeros_like(away)
-        ends[rows, away.argmax(1)] += 1 / len(away)
-        ends[rows, away.argmin(1)] -= 1 / len(away)
-        return self._along(ends)
+    def along(self, weights: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
+        of_images = np.einsum("pg,pgn->np", weights, self._shares(self.codes))
+        return np.asarray(of_images @ unit(self.prompts, "prompts"), np.float32)
 
     def gap_test(self, images: ArrayLike, *, draws: int = 999, seed: int = 0) -> GapTest:
         """Test whether groups differ at all: a permutation test of the group score gap.
@@ -141,43 +139,29 @@ class Ranking:
         Returns:
             The gap with its chance level and p-value.
         """
-        scores = cosines(self.prompts, images).astype(np.float64)
-        rng, gap, drawn = np.random.default_rng([seed, 6]), _gap(scores, self.group_shares), np.empty(draws)
-        for draw in range(draws):
-            order = rng.permutation(len(self.groups))
-            shuffled = self.group_shares[:, :, order]
-            if self.pools is not None:  # a pool's groups are shuffled with all others
-                shuffled = replace(self, groups=self.groups[order]).group_shares
-            drawn[draw] = _gap(scores, shuffled)
+        scores, rng = self._cosines(images), np.random.default_rng([seed, 6])
+        gap, drawn = self.score_gap(images), np.empty(draws)
+        for draw in range(draws):  # a pool's groups are shuffled with all others
+            shuffled = self._shares(self.codes[rng.permutation(len(self.codes))])
+            drawn[draw] = np.sqrt(np.square(_apart(scores, shuffled)).mean())
         p_value = (1 + int((drawn >= gap * (1 - 1e-12)).sum())) / (1 + draws)
         return GapTest(gap, float(drawn.mean()), p_value)
 
-    def _along(self, weights: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
-        of_images = np.einsum("pg,pgn->np", weights, self.group_shares)
-        return np.asarray(of_images @ unit(self.prompts, "prompts"), np.float32)
+    def _cosines(self, images: ArrayLike) -> NDArray[np.float64]:
+        return cosines(self.prompts, images).astype(np.float64)
 
-    @cached_property
-    def group_shares(self) -> NDArray[np.float64]:
-        """Each image's weight in a mean over its group, as a prompt ranks it: [prompts, groups, n]."""
-        ranked = np.ones((len(self.prompts), len(self.groups))) if self.pools is None else self.pools
-        member = self.codes == np.arange(len(self.group_names))[:, None]
+    def _shares(self, codes: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Return each image's weight in a mean over its group, as a prompt ranks it: [prompts, groups, n]."""
+        ranked = np.ones((len(self.prompts), len(codes))) if self.pools is None else self.pools
+        member = codes == np.arange(len(self.group_names))[:, None]
         shares = member * np.asarray(ranked, np.float64)[:, None]
         return np.asarray(shares / np.maximum(shares.sum(axis=2, keepdims=True), 1))
 
-    def _away(self, images: ArrayLike) -> NDArray[np.float64]:
-        """Return each group's mean cosine minus the mean over groups [prompts, groups]."""
-        return _away(cosines(self.prompts, images).astype(np.float64), self.group_shares)
 
-
-def _away(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _apart(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return each group's mean score minus the mean over groups [prompts, groups]."""
     means = np.einsum("pgn,pn->pg", shares, scores)
     return np.asarray(means - means.mean(axis=1, keepdims=True))
-
-
-def _gap(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.square(_away(scores, shares)).mean()))
 
 
 def check_k(k: int, n: int) -> int:

@@ -13,7 +13,7 @@ at 1; equal scores rank in the order of the items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -124,8 +124,7 @@ def compare_recall(
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
         raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
-    weights = _drawn_clips(ours.clips, draws, seed)
-    first, second = (_draws(METRICS[metric], side.ranks, weights) for side in (ours, baseline))
+    first, second = (_draws(side.ranks, ours.clips, draws, seed)[metric] for side in (ours, baseline))
     return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
 
 
@@ -146,20 +145,15 @@ def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integ
 def _summary(
     direction: Direction, ranks: NDArray[np.int64], clips: NDArray[np.int64], draws: int, seed: int
 ) -> Retrieval:
-    weights, metrics = _drawn_clips(clips, draws, seed), dict[str, Estimate]()
-    for name, depth in METRICS.items():
-        metrics[name] = stats.interval(float((ranks <= depth).mean()), _draws(depth, ranks, weights))
+    drawn = _draws(ranks, clips, draws, seed)
+    metrics = {
+        name: stats.interval(float((ranks <= depth).mean()), drawn[name]) for name, depth in METRICS.items()
+    }
     return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
 
-def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
-    """Return the count of each query [draws, n] when clips are resampled with all their captions."""
-    n = int(clips.max()) + 1
-    counts = stats.resampled_cells(np.ones(n, dtype=np.int64), draws, np.random.default_rng(seed))
-    return counts[:, clips]
-
-
-def _draws(depth: int, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
-    """Return R@depth [draws] where query i counts weights[:, i] times."""
-    hits = weights @ (ranks <= depth)
-    return np.asarray(hits / weights.sum(axis=1), dtype=np.float64)
+def _draws(ranks: NDArray[np.int64], clips: NDArray[np.int64], draws: int, seed: int) -> Mapping[str, Floats]:
+    """Return each metric when clips are resampled with all their captions [draws]."""
+    ones = np.ones(int(clips.max()) + 1, dtype=np.int64)
+    times = stats.resampled_cells(ones, draws, np.random.default_rng(seed))[:, clips]
+    return {name: (times @ (ranks <= depth)) / times.sum(axis=1) for name, depth in METRICS.items()}

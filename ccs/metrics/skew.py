@@ -36,8 +36,7 @@ _POSITIONS = 100_000  # processed at a time: few enough for the processor's cach
 def target_shares(pool: ArrayLike) -> Floats:
     """Compute target shares [..., groups] from counts in the pool; 0 for a group not in the pool."""
     counts = np.asarray(pool, dtype=np.float64)
-    shares: Floats = counts / counts.sum(axis=-1, keepdims=True)
-    return shares
+    return np.asarray(counts / counts.sum(axis=-1, keepdims=True))
 
 
 def has_order_fault(dataset: str, attribute: str) -> bool:
@@ -67,8 +66,7 @@ def skews_of(top: ArrayLike, shares: Floats) -> Floats:
     counts = np.asarray(top, dtype=np.float64)
     ratio = np.divide(counts, shares, out=np.zeros(np.broadcast(counts, shares).shape), where=shares > 0)
     total = counts.sum(axis=-1, keepdims=True)
-    skews: Floats = np.log(ratio / total, out=np.full(ratio.shape, -np.inf), where=ratio > 0)
-    return skews
+    return np.asarray(np.log(ratio / total, out=np.full(ratio.shape, -np.inf), where=ratio > 0))
 
 
 def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
@@ -94,8 +92,7 @@ def ceiling(pool: ArrayLike, k: int) -> Floats:
     counts = np.asarray(pool, dtype=np.float64)
     shares = target_shares(counts)
     ratio = np.divide(np.minimum(counts, k) / k, shares, out=np.zeros(counts.shape), where=shares > 0)
-    result: Floats = np.log(ratio.max(axis=-1))
-    return result
+    return np.asarray(np.log(ratio.max(axis=-1)))
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,6 @@ from statistics import NormalDist
 from typing import Literal, Self
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
@@ -323,20 +322,19 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     # At a p of 5% this many sets may lie further; the next one gives the distance to exceed.
     beyond = int(np.floor((1 - LEVEL) / tests * n + 1e-9)) - 1
     passed = np.sort(furthest[1:])[::-1][beyond] if 0 <= beyond < n - 1 else np.nan
-    results = []
-    for test, value in enumerate(chosen):
-        column = drawn[:, test]
-        high, low = np.quantile(column, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        lower_fifth, upper_fifth = np.quantile(column - middle[test], [1 - POWER, POWER])
-        needed = max(passed * down[test] + upper_fifth, passed * up[test] - lower_fifth)
-        p_value, adjusted = float("nan"), float("nan")
-        if varies[test]:
-            p_value = float((far[:, test] >= far[0, test]).mean())
-            adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
-        mean, left, right = (float(value - end) for end in (column.mean(), low, high))
-        rank = 1 + int((column < value).sum())
-        results.append(Ranked(mean, left, right, p_value, adjusted, rank, n, float(needed)))
-    return results
+    high, low = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    lower_fifth, upper_fifth = np.quantile(drawn - middle, [1 - POWER, POWER], axis=0)
+    needed = np.maximum(passed * down + upper_fifth, passed * up - lower_fifth)
+    p_values = np.where(varies, (far >= far[0]).mean(axis=0), np.nan)
+    shares = (furthest[:, None] >= far[0]).mean(axis=0)
+    adjusted = np.where(varies, np.minimum(1.0, tests * shares), np.nan)
+    middles = chosen - drawn.mean(axis=0), chosen - low, chosen - high
+    ranks = 1 + (drawn < chosen).sum(axis=0)
+    rows = np.column_stack([*middles, p_values, adjusted, needed]).tolist()
+    return [
+        Ranked(*row[:5], rank=rank, of=n, detectable=row[5])
+        for row, rank in zip(rows, ranks.tolist(), strict=True)
+    ]
 
 
 def effect_of(value: float, error: float) -> Effect:
@@ -346,30 +344,17 @@ def effect_of(value: float, error: float) -> Effect:
         value: the difference.
         error: its standard error.
     """
-    p_value = float(2 * scipy.special.ndtr(-abs(value) / error)) if error else float(value == 0)
+    p_value = 2 * NormalDist().cdf(-abs(value) / error) if error else float(value == 0)
     return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
 
 
-def holm(p_values: ArrayLike) -> Floats:
-    """Adjust p-values [tests] for the family-wise error (Holm); NaN (no test) stays NaN."""
-    adjusted, known = _p_values(p_values)
-    order = known[np.argsort(adjusted[known], kind="stable")]
-    stepped = adjusted[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
-    return adjusted
-
-
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Adjust p-values [tests] for the false discovery rate (Benjamini and Hochberg); NaN stays NaN."""
-    adjusted, known = _p_values(p_values)
-    if len(known):
-        adjusted[known] = scipy.stats.false_discovery_control(adjusted[known])
-    return adjusted
-
-
-def _p_values(p_values: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
-    """Return a copy, and the places of those that aren't NaN."""
-    array = np.array(p_values, dtype=np.float64)
-    if array.ndim != 1 or bool(((array < 0) | (array > 1)).any()):
+    """Adjust p-values [tests] for the false discovery rate (Benjamini and Hochberg 1995); NaN stays NaN."""
+    adjusted = np.array(p_values, dtype=np.float64)
+    if adjusted.ndim != 1 or bool(((adjusted < 0) | (adjusted > 1)).any()):
         raise InputError("p-values must be a list of numbers between 0 and 1 (NaN where there was no test).")
-    return array, np.flatnonzero(np.isfinite(array))
+    known = np.flatnonzero(np.isfinite(adjusted))
+    falling = known[np.argsort(-adjusted[known], kind="stable")]
+    factors = len(known) / np.arange(len(known), 0, -1)
+    adjusted[falling] = np.minimum.accumulate(adjusted[falling] * factors)
+    return adjusted

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from ccs.analysis.subject import Subject
-from ccs.analysis.task import Sets
+from ccs.analysis.evidence import READ_IMAGES, read_heads
+from ccs.data.open import open_images
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Estimate, interval
 from ccs.model.maps import attention, heatmap
@@ -130,7 +130,10 @@ def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
 
 def labels(model: Model) -> Mapping[Head, str]:
     """Label each head by its texts, as a user without an LLM does."""
-    return {head: str(score.label) for head, score in Subject(model, Sets.synthetic()).reading.scores.items()}
+    return {
+        head: str(score.label)
+        for head, score in read_heads(model, open_images("world", READ_IMAGES), "world").scores.items()
+    }
 
 
 def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:

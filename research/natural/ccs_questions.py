@@ -25,6 +25,7 @@ from ccs.model.model import Model
 from ccs.texts.score import HeadScore
 from ccs_benchmark import natural, variants
 from ccs_benchmark.bases import across_bases
+from research.holm import holm
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
@@ -203,7 +204,7 @@ def answers(held: Mapping[str, Any]) -> str:
                 "accuracy lost beyond random": points["accuracy beyond"],
             }
         )
-    adjusted = stats.holm([effect.p_value for effect in beyond])
+    adjusted = holm([effect.p_value for effect in beyond])
     for place, (effect, p) in enumerate(zip(beyond, adjusted, strict=True)):
         row, question = rows[place // len(TESTED)], TESTED[place % len(TESTED)]
         row[f"{question} random"] = f"{in_brackets(effect, 3, '+')}, p {p_text(p)}"

@@ -19,6 +19,7 @@ from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Ranked
 from ccs.results import Results, queries
 from ccs.results.schema import ONE_POOL
+from research.holm import holm
 
 ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap (cross-fitted)"
 HURT = f"{ACCURACY}: high minus random"
@@ -204,7 +205,7 @@ def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[
 
 def _adjusted(tests: Sequence[Tested]) -> list[Tested]:
     """Adjust the p-values of the tests by Holm."""
-    adjusted = stats.holm([test.effect.p_value for test in tests])
+    adjusted = holm([test.effect.p_value for test in tests])
     return [replace(test, adjusted=float(p)) for test, p in zip(tests, adjusted, strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ccs.analysis.search import HeldOut
+from ccs.analysis.task import HeldOut
 from ccs.batch.pages import Block, filled, format_effect, in_brackets, interval
 from ccs.results import Results
 from ccs.results.searches import Search, beside

@@ -12,7 +12,6 @@ from ccs import Head, HeadSet, InputError
 from ccs.analysis.compare import pair_heads
 from ccs_benchmark import planted_models
 from ccs_benchmark.planted_models import by_head, slices
-from tests.support.app_page import small_gallery
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
@@ -71,12 +70,9 @@ def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, buil
 def test_the_heads_that_changed_come_first(tmp_path):
     """Of a model with planted heads and its base."""
     models = [planted_models.load(name) for name in ("organism-first", "organism-planted-03")]
-    comparison = ccs.compare(*models, max_images=8, gallery=small_gallery(60), top=4)
+    comparison = ccs.compare(*models, max_images=8)
     table, known = comparison.rows, planted_models.truth("organism-planted-03").heads
     assert comparison.related
     assert set(table["first"][table["changed"] > 0]) == set(map(str, known))
-    assert table["second_after"].notna().sum() == 4
-    (before,) = set(table["first_before"])
-    assert before == comparison.about["first_max_skew"]
     assert json.loads(comparison.to_json())["rows"][0]["first"] in set(map(str, known))
     assert comparison.plot().get_xlabel() == "changed"

@@ -76,7 +76,7 @@ def option(name, skew, accuracy, high=-0.1):
     known = {"max_skew": Estimate(*[skew] * 3), "max_skew_change": change, "accuracy_change": lost}
     known |= {"name": name, "fitted": Fitted(), "accuracy": Estimate(*[accuracy] * 3), "reason": ""}
     known |= {"group_accuracy": 1.0, "worst_group": 1.0, "other_skew": 0.0, "moved": 0.0}
-    return Option(**known, people=np.empty((0, 2)))
+    return Option(**known, chance=Estimate(0, 0, 0))
 
 
 def test_recommended_is_the_lowest_within_the_budget_that_is_sure():

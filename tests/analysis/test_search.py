@@ -109,7 +109,7 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
 def test_an_answer_is_confirmed_by_the_intervals_of_skew_and_accuracy(skew, accuracy, expected):
     sides = (skew, accuracy)
     effects = [Effect(sum(ends) / 2, *ends, 0.2 if ends[0] <= 0 <= ends[1] else 0.01) for ends in sides]
-    assert search.conclude(*effects, max_loss=0.02) == expected
+    assert task.conclude(*effects, max_loss=0.02) == expected
 
 
 def test_results_on_synthetic_faces_are_held_out_on_people_that_nothing_has_seen(monkeypatch):

@@ -16,10 +16,9 @@ import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError, Intervention
 from ccs.analysis import carriers
+from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
-from ccs.analysis.subject import Subject
-from ccs.analysis.task import Sets
 from ccs.app.controls import MAX_HISTORY
 from ccs.app.links import OTHER_FILES
 from ccs.app.page import regions
@@ -94,9 +93,9 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     check(html["main"])
     figure = screen.session.fairer[1]
     people = replace(app.galleries.people(SMALL), occupations=names)
-    sets = Sets(people=people, controls=app.galleries.find("world/subjects"), held_out=True)
+    subject = Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
     methods = {name: METHODS[name] for name in fairer.METHOD_TITLES}
-    library = mitigate_subject(Subject(model, sets), "gender", methods)
+    library = mitigate_subject(subject, "gender", methods)
     for row, expected in zip(rows("fairer", screen), library.rows.to_dict("records"), strict=True):
         for column in ("before", "after", "low", "difference_high"):
             assert float(row[column] or "nan") == pytest.approx(expected[column], abs=1e-6, nan_ok=True)

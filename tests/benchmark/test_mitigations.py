@@ -22,7 +22,7 @@ from ccs.analysis.mitigations import (
     span,
     why_not_in_weights,
 )
-from ccs.analysis.task import Sets, halves, make_task
+from ccs.analysis.task import halves, make_task
 from ccs.data import synthetic
 from ccs.texts.score import HeadScore
 from ccs_benchmark import mitigation_scoring as scoring
@@ -56,7 +56,7 @@ def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidenc
         assert leaning(evidence, fitted) != before  # they look for something else, or at single dimensions
     else:
         assert leaning(evidence, fitted) < 0.9 * before
-    assert set(fitted.where.split(", ")) <= {"heads", "image embeddings", "text embeddings"}
+    assert set(scoring.where(fitted).split(", ")) <= {"heads", "image embeddings", "text embeddings"}
 
 
 def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
@@ -153,8 +153,8 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     assert table.loc["carriers_off", "max_skew"] < table.loc[NOTHING, "max_skew"]
     (cells,) = ran
     row = cells[cells["attribute"] == "gender"].set_index("method").loc["carriers_off"]
-    model, sets = ccs_benchmark.load(PLANTED), Sets.synthetic()
-    _, unseen = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
+    model, sets = ccs_benchmark.load(PLANTED), scoring.synthetic_sets()
+    _, unseen = halves(make_task(model, *sets, "gender"), 0)
     faces = ccs.open_gallery("world/faces", seed=500_000)  # fresh: no method saw them
     unseen = replace(unseen, people=faces.images, groups=faces.groups["gender"], k=faces.k["gender"])
     off = HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender"))

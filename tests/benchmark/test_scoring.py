@@ -14,7 +14,7 @@ from ccs import Head, HeadSet, InputError
 from ccs.analysis import carriers
 from ccs.analysis.evidence import Evidence, group_names, rank_heads
 from ccs.analysis.localize import first_carriers
-from ccs.analysis.task import Sets, halves, make_task
+from ccs.analysis.task import halves, make_task
 from ccs_benchmark import natural, planted_models, protocol, scoring, separation
 from ccs_benchmark.__main__ import main
 from ccs_benchmark.methods import METHODS, RANDOM
@@ -28,17 +28,16 @@ CARRIERS = "L4.H5 L6.H0"
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """Few people and things, as the benchmark's own take seconds."""
-    whole = Sets.synthetic()
-    images = list(whole.people.images[::6])
-    groups = {name: labels[::6] for name, labels in whole.people.groups.items()}
-    people = replace(whole.people, images=images, groups=groups, k=dict.fromkeys(groups, 10))
-    controls = replace(whole.controls, images=whole.controls.images[:20], labels=whole.controls.labels[:20])
+    people, controls = scoring.synthetic_sets()
+    groups = {name: labels[::6] for name, labels in people.groups.items()}
+    people = replace(people, images=list(people.images[::6]), groups=groups, k=dict.fromkeys(groups, 10))
+    controls = replace(controls, images=controls.images[:20], labels=controls.labels[:20])
     with pytest.MonkeyPatch.context() as patch:
         tracks = {"PLANTED_HEADS": scoring.PLANTED_HEADS, "NATURAL": scoring.NATURAL}
         for name, track in tracks.items():  # a model is loaded once; no method writes to its weights
             patch.setattr(scoring, name, replace(track, load=cache(track.load)))
-        small_sets = Sets(people=people, controls=controls, max_images=30)
-        patch.setattr(Sets, "synthetic", classmethod(lambda _: small_sets))
+        patch.setattr(scoring, "synthetic_sets", lambda: (people, controls))
+        patch.setattr("ccs.analysis.evidence.READ_IMAGES", 30)
         yield
 
 
@@ -52,8 +51,8 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     cells, failed = scoring.run({"direct": METHODS["direct effect"]}, [NAME], 1, attributes=["gender"])
     assert not failed
     row = cells.set_index("method").loc["direct"]
-    model, sets = ccs_benchmark.load(NAME), Sets.synthetic()
-    fitted_half, held_out_half = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
+    model, sets = ccs_benchmark.load(NAME), scoring.synthetic_sets()
+    fitted_half, held_out_half = halves(make_task(model, *sets, "gender"), 0)
     names = group_names("gender", ["man", "woman"])
     task = replace(fitted_half, people=model.trunk(fitted_half.people))
     evidence = Evidence(model=model, task=task, names=names, read=lambda: None)
@@ -129,10 +128,10 @@ def test_figures_are_means_over_models_each_counted_once():
 
 
 def test_localize_ablates_carriers_and_compares_them_with_random_sets():
-    sets = Sets.synthetic()
+    people, controls = scoring.synthetic_sets()
     model = ccs_benchmark.load(NAME)
-    settings = {"attribute": "gender", "method": carriers_first, "preserve": sets.controls}
-    result = ccs.localize(model, sets.people, **settings)
+    settings = {"attribute": "gender", "method": carriers_first, "preserve": controls}
+    result = ccs.localize(model, people, **settings)
     assert set(result.heads) <= set(HeadSet.parse(CARRIERS))
     assert result.rows[result.rows["carries"]]["head"].tolist() == list(map(str, result.heads))
     skews = result.effects[result.effects["metric"] == "MaxSkew"].set_index("ablation")

@@ -6,7 +6,7 @@ from sklearn.metrics import accuracy_score
 
 import ccs
 from ccs import InputError
-from ccs.analysis.sample_size import SMALLEST, warn_if_small
+from ccs.analysis.inputs import FEWEST_IMAGES, warn_if_small
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import stats
 
@@ -73,7 +73,7 @@ def test_a_model_near_chance_is_told(classes, threshold):
 
 
 def test_too_few_images_are_warned_of():
-    for result, (smallest, _) in SMALLEST.items():
+    for result, (smallest, _) in FEWEST_IMAGES.items():
         assert warn_if_small(result, smallest) is None
         with pytest.warns(UserWarning, match=f"{smallest - 1}. Results mean little below {smallest}"):
             assert warn_if_small(result, smallest - 1)

@@ -48,11 +48,11 @@ def plain_compare(people, judges):
 
 @given(raters.flatmap(lambda rater: st.lists(rater, min_size=2, max_size=4)))
 def test_compare_against_a_plain_reading(raters):
-    result = agreement.compare_with_people(raters[:1], raters[1:], draws=40)
+    n, result = agreement.compare_with_people(raters[:1], raters[1:], draws=40)
     expected = plain_compare(raters[:1], raters[1:])
-    assert result.n == expected["n"]
+    assert n == expected["n"]
     for metric in agreement.METRICS:
-        assert getattr(result, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
+        assert result[metric].value == pytest.approx(expected[metric], nan_ok=True), metric
 
 
 def test_intervals_are_those_of_resampled_pairs():
@@ -60,14 +60,14 @@ def test_intervals_are_those_of_resampled_pairs():
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
-    result = agreement.compare_with_people([people], judges, draws=1500, seed=1)
+    _, result = agreement.compare_with_people([people], judges, draws=1500, seed=1)
     kappas, taus = [], []
     panel = [all(votes) for votes in zip(*judges, strict=True)]
     for _ in range(150):
         rows = rng.integers(80, size=80)
         kappas.append(cohen_kappa_score([people[i] for i in rows], [panel[i] for i in rows]))
         taus.append(scipy.stats.kendalltau([people[i] for i in rows], [panel[i] for i in rows]).statistic)
-    for estimate, draws in ((result.cohen_kappa, kappas), (result.kendall_tau, taus)):
+    for estimate, draws in ((result["cohen_kappa"], kappas), (result["kendall_tau"], taus)):
         assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
 
 

@@ -84,7 +84,7 @@ def test_resampled_top_equals_resampling_by_hand(n, k):
     images, texts, groups = example(n=n, o=3)
     (pool,) = make_pools(Ranking(texts, groups, k), 4, 150)
     assert (pool.drawn[0].sum(axis=0) == n).all()
-    require_by_hand(pool, pool.cosines(images))
+    require_by_hand(pool, ranking.cosines(texts, images))
 
 
 def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
@@ -94,7 +94,7 @@ def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
     images = np.repeat(rng.normal(size=(400, 8)), 12, axis=0) + 0.01 * rng.normal(size=(4800, 8))
     groups = np.tile(np.array(list("abcdef")), 800)
     (pool,) = make_pools(Ranking(rng.normal(size=(2, 8)), groups, 12, units=units), 5, 300)
-    scores = pool.cosines(images)
+    scores = ranking.cosines(pool.question.prompts, images)
     require_by_hand(pool, scores)
     assert len(pool.top_of_draws(scores[0], 0)) > 100  # a draw needs more
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ccs import InputError
 from ccs.data import SOURCES
 from ccs.metrics import bias, group_gaps, skew
+from ccs.metrics.accuracy import group_rates, rate_gap
 from ccs.metrics.ranking import Ranking
-from ccs.metrics.rates import group_rates, rate_gap
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 from tests.support.shared import SHARED
 
@@ -68,6 +68,10 @@ def test_the_ceiling_is_the_best_of_all_tops_and_no_ranking_passes_it():
     assert skew.ceiling([30, 30], 12) == pytest.approx(np.log(2))
 
 
+def of_groups(codes):
+    return np.equal.outer(np.arange(codes.max() + 1), codes)
+
+
 @pytest.mark.parametrize("name", group_gaps.PREFERENCES)
 def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
     """Without a shift the cross-fitted mean is unbiased, unlike the plain one; both grow with the shift."""
@@ -79,7 +83,9 @@ def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
             codes = rng.permutation(np.arange(240) % 5)
             scores = rng.normal(size=(5, 240)) + shift * (codes == 0)
             half = group_gaps.halves(codes, seed)
-            preferences.append(group_gaps.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
+            preferences.append(
+                group_gaps.preference(name, scores, of_groups(codes), half, np.ones((240, 1))).mean()
+            )
         measured[shift] = np.mean(preferences)
         if not shift:
             error = np.std(preferences) / len(preferences) ** 0.5
@@ -108,9 +114,13 @@ def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_gro
         return wins / pairs
 
     names = ("AUC (cross-fitted)", "AUC")
-    cross_fitted, plain = (group_gaps.preference(name, scores, codes, 3, half, drawn) for name in names)
+    cross_fitted, plain = (
+        group_gaps.preference(name, scores, of_groups(codes), half, drawn) for name in names
+    )
     whole = np.ones(n, bool)
-    preferred = group_gaps.levels("AUC", scores, codes, 3)[:, :, 0].argmax(axis=1)
+    preferred = group_gaps.levels("AUC", scores, of_groups(codes), np.ones((len(codes), 1)))[:, :, 0].argmax(
+        axis=1
+    )
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
             sides = [[auc(row, group, part, weight) - 0.5 for group in range(3)] for part in (half, ~half)]
@@ -161,7 +171,7 @@ def test_a_pool_of_one_unit_has_no_halves(name):
     codes = np.array([0, 1, 2, 0, 1, 2])
     half = group_gaps.halves(codes, 0, units=np.zeros(6, int))
     with pytest.raises(InputError, match="at least two units"):
-        group_gaps.preference(name, np.arange(6.0)[None], codes, 3, half)
+        group_gaps.preference(name, np.arange(6.0)[None], of_groups(codes), half)
 
 
 GROUPS = np.array(["b"] * 40 + ["a"] * 60)
@@ -169,30 +179,36 @@ GROUPS = np.array(["b"] * 40 + ["a"] * 60)
 
 def test_rates_are_plain_shares_with_wilsons_interval():
     assigned = np.arange(100) % 5 == 0
-    first, second = group_rates(assigned, GROUPS)
-    assert (first.group, first.n, first.value, second.group, second.value) == ("a", 60, 0.2, "b", 0.2)
+    rates = group_rates({"group": GROUPS}, ~assigned, assigned)
+    first = rates.iloc[0]
+    assert rates[["group", "n", "before", "after"]].values.tolist() == [
+        ["a", 60, 0.8, 0.2],
+        ["b", 40, 0.8, 0.2],
+    ]
     z, p, n = 1.959964, 0.2, 60  # Wilson 1927
     center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     ends = [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)]
-    assert [first.low, first.high] == pytest.approx(ends, abs=1e-6)
+    assert [first["low"], first["high"]] == pytest.approx(ends, abs=1e-6)
+    certain = group_rates({"group": GROUPS}, assigned, GROUPS == "a")
+    assert (certain["after"].tolist(), certain["high"][0], certain["low"][1]) == ([1, 0], 1, 0)
 
 
 def test_a_gap_is_tested_against_shuffled_groups():
     separate = rate_gap(GROUPS == "a", GROUPS, draws=200)
-    assert (separate.value, separate.highest, separate.lowest) == (1.0, "a", "b")
-    assert separate.p_value == pytest.approx(1 / 201)
+    assert (separate["after"], separate["group"]) == (1.0, "a minus b")
+    assert separate["p_value"] == pytest.approx(1 / 201)
     p_values = [
-        rate_gap(np.random.default_rng(seed).random(100) < 0.3, GROUPS, draws=100).p_value
+        rate_gap(np.random.default_rng(seed).random(100) < 0.3, GROUPS, draws=100)["p_value"]
         for seed in range(60)
     ]
     assert np.mean(np.array(p_values) <= 0.05) < 0.15  # uniform without a difference
-    assert 0 < separate.chance < 0.2
-    assert 0.2 < separate.detectable < 0.4
+    assert 0 < separate["chance"] < 0.2
+    assert 0.2 < separate["detectable"] < 0.4
 
 
 @pytest.mark.parametrize(("assigned", "groups"), [([], []), ([True], ["a", "b"])])
 def test_lengths_that_differ_are_refused(assigned, groups):
     with pytest.raises(InputError, match="one group and one assignment"):
-        group_rates(assigned, groups)
+        group_rates({"group": groups}, assigned, assigned)
     with pytest.raises(InputError, match="two groups"):
         rate_gap([True, False], ["a", "a"])

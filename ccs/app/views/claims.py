@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ccs.analysis.search import HeldOut
+from ccs.analysis.task import HeldOut
 from ccs.app.services.galleries import world
 from ccs.app.services.records import ModelRecords
 from ccs.bundled import known_heads, planted_truth

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ccs.analysis.subject import Subject
-from ccs.analysis.task import Sets
+from ccs.analysis.evidence import Subject
 from ccs.app.routes import post
 from ccs.app.services.galleries import world
 from ccs.app.session import Screen
@@ -63,9 +62,8 @@ def compare_methods(screen: Screen) -> None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
         images = galleries.find(controls)
         assert isinstance(images, ClassificationSet)
-        sets = Sets(people=query.gallery, controls=images, held_out=True)
         methods = {name: METHODS[name] for name in METHOD_TITLES}
-        subject = Subject(model, sets, (people, things))
+        subject = Subject(model, query.gallery, images, (people, things), fresh=True)
         table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
     except InputError as error:
         session.notify(f"The methods weren't compared: {error}")

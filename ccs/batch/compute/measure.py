@@ -179,10 +179,9 @@ class Evaluation:
     def _of_people(
         self, tasks: Sequence[_BiasRows], map: ranking.Map, heads: HeadSet, detail: Detail
     ) -> Iterator[Row]:
-        images = self.embeddings(heads)
-        scores = ranking.cosines(self.texts, images, map=map)
+        scores = ranking.cosines(self.texts, self.embeddings(heads), map=map)
         for task in tasks:
-            yield from task.rows(images, scores, detail)
+            yield from task.rows(scores[task.task.first_positions], detail)
 
     def _bias_rows(self, data: BiasSet, map: ranking.Map) -> list[_BiasRows]:
         """Prepare each occupation's ranking of its own images, if the set has such pools, and of all."""
@@ -229,17 +228,16 @@ class _BiasRows:
         )
         self.row = self.names | {"k": self.task.k, "n": len(self.task.groups), "target": "pool"}
 
-    def rows(self, images: np.ndarray, scores: bias.Scores, detail: Detail) -> Iterator[Row]:
+    def rows(self, scores: bias.Scores, detail: Detail) -> Iterator[Row]:
         """Make the rows of one set of heads.
 
         Args:
-            images: The images' embeddings [n, D].
-            scores: All prompts' cosines with them.
+            scores: The prompts' cosines [prompts, n] with the images.
             detail: The metrics to measure.
         """
         if detail != "means":
             skew_only = detail == "skew" and not self.as_published
-            result = self.measuring(images, scores, _MAIN_METRICS[:1] if skew_only else None)
+            result = self.measuring(scores, _MAIN_METRICS[:1] if skew_only else None)
             if self.baseline is None:
                 self.baseline = result
                 self.chances = [result.chance_shares(place) for place in range(len(self.task.names))]
@@ -252,7 +250,7 @@ class _BiasRows:
                 yield from (row | part for part in self._part_rows(scores))
         elif self.baseline is not None and not self.as_published:
             row = self.row | {"mode": self.baseline.mode, "occupation": ""}
-            for metric, value in self.measuring.means(images, self.main, scores).items():
+            for metric, value in self.measuring.means(scores, self.main).items():
                 before = self.baseline.figure(metric)
                 mean = replace(before, value=value, low=nan, high=nan)
                 yield row | {"metric": f"{metric} mean"} | _columns(mean, before.value, None)
@@ -261,7 +259,7 @@ class _BiasRows:
         """Make the rows of the general and the specific part, if every prompt ranks all images."""
         if self.task.pools is not None:
             return
-        logits, task = self.scale["logit_scale"] * scores[self.task.first_positions], self.task
+        logits, task = self.scale["logit_scale"] * scores, self.task
         try:
             parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self.scale["seed"])
         except InputError:  # one prompt, or a group of one image
