@@ -35,7 +35,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     kinds = (".parquet",) * (record.known or not files.images) + (".tar",) * (not files.images)
     if archives := next(filter(None, map(files.ending_in, kinds)), []):
         archives = [path for path in archives if record.config in path.split("/")[:-1]] or archives
-        splits = {path: found.pop() if len(found := splits_in(path)) == 1 else "" for path in archives}
+        splits = {path: words.pop() if len(words := splits_in(path)) == 1 else "" for path in archives}
         files = in_split(files.only(archives, "no file of this set"), splits, split, record.split)
         if archives[0].lower().endswith(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB

@@ -178,11 +178,15 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
             scenes.append(replace(s, subject=gender, gender=gender, skin_tone=tone, hair=hair, **face))
         fields: dict[str, Any] = {"k": {"gender": 60, "skin tone": 60}}
     else:
-        shown = [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
-        for occupation, s in zip(shown, _scenes(750_000, seed), strict=False):
+        workers = [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
+        for occupation, s in zip(workers, _scenes(750_000, seed), strict=False):
             scenes += [_worker(s, occupation, *cell) for cell in cells]
         units = np.arange(len(scenes)) // len(cells)
-        fields = {"k": {"gender": 10, "skin tone": 10}, "pools": np.repeat(shown, len(cells)), "units": units}
+        fields = {
+            "k": {"gender": 10, "skin tone": 10},
+            "pools": np.repeat(workers, len(cells)),
+            "units": units,
+        }
     return BiasSet(
         images=Drawn(scenes),
         groups={
