@@ -16,22 +16,15 @@ ROOT = Path(__file__).parents[1]
 def test_imports_go_one_way():
     # In a process of its own: import-linter's logging configuration silences every logger that is there.
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmark'}"},
-    )
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmark'}"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_module_imports_itself_in_a_circle():
     graph = grimp.build_graph("ccs", cache_dir=None)
-    TopologicalSorter(
-        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    ).prepare()
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imported).prepare()
 
 
 def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():

@@ -80,10 +80,8 @@ def wheel(tmp_path_factory):
 
 def hidden(*extras):
     """The modules that these extras bring."""
-    wanted = {requirement.name for requirement in _requirements(extras)} - {
-        requirement.name for requirement in _requirements(())
-    }
-    return {name.replace("-", "_") for name in wanted} - NEEDED
+    wanted, always = ({requirement.name for requirement in _requirements(of)} for of in (extras, ()))
+    return {name.replace("-", "_") for name in wanted - always} - NEEDED
 
 
 def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet_with_it(wheel, tmp_path):
@@ -129,11 +127,8 @@ def test_versions_agree():
 
 def test_one_version_of_all_that_is_imported_is_written_down():
     """A lock has what the package and its extras ask for, with hashes where `./run` installs it."""
-    for file, left_out in (
-        ("requirements.txt", {"docs", "test"}),
-        ("locks/all.txt", {"docs", "test"}),
-        ("locks/test.txt", set()),
-    ):
+    for file in ("requirements.txt", "locks/all.txt", "locks/test.txt"):
+        left_out = set() if file == "locks/test.txt" else {"docs", "test"}
         entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
         assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
         pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
@@ -142,10 +137,8 @@ def test_one_version_of_all_that_is_imported_is_written_down():
             here = [pin for pin in pinned if pin.marker is None or pin.marker.evaluate()]
             versions = [next(iter(pin.specifier)) for pin in here if canonicalize_name(pin.name) == name]
             assert versions, requirement
-            assert all(
-                specifier.operator == "==" and requirement.specifier.contains(specifier.version)
-                for specifier in versions
-            )
+            assert {specifier.operator for specifier in versions} == {"=="}
+            assert all(requirement.specifier.contains(specifier.version) for specifier in versions)
 
 
 def test_what_is_imported_is_asked_for():
@@ -158,9 +151,7 @@ def test_what_is_imported_is_asked_for():
         modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
         ours = {"ccs", "_typeshed", *sys.stdlib_module_names}
         for name in {module.partition(".")[0] for module in modules} - ours:
-            assert {canonicalize_name(distribution) for distribution in distributions[name]} & names, (
-                f"{path} imports {name}"
-            )
+            assert names & set(map(canonicalize_name, distributions[name])), f"{path} imports {name}"
 
 
 def _requirements(extras):

@@ -100,7 +100,7 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
     drawn = [row for row in rows if row["ablation"] == "random"]
     metrics = ("MaxSkew", *group_gaps.PREFERENCES)
     assert {row["metric"] for row in drawn} == {f"{name} mean" for name in metrics}
-    assert {(row["low"], row["p_value"]) for row in drawn if row["seed"] == 0} == {(None, None)}
+    assert all(pd.isna([row["low"], row["p_value"]]).all() for row in drawn if row["seed"] == 0)
     ceiling = next(row["ceiling"] for row in rows if row["metric"] == "MaxSkew mean")
     assert ceiling == pytest.approx(np.log(60 / 20))  # all of the top 12 can be of a third of all
 
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_told(tiny_model, gallery):
         ({"template": "a photo"}, "Expected one {}, for the occupation"),
         ({"gallery": "world/faces", "max_images": 20}, "Synthetic people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
-        ({"as_published": True}, "FairFace by race has it"),
+        ({"as_published": True}, "affects FairFace by race"),
     ):
         with pytest.raises(InputError, match=why):
             ccs.bias(tiny_model, **{"gallery": gallery, **change})

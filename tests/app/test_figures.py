@@ -53,9 +53,7 @@ def test_paradox_answers_over_all_datasets(app):
         rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == point.ablation)]
         assert point.MaxSkew in set(rows[rows["attribute"] == "gender"]["difference"])
     quality_axes = paradox.read_axes(app, "organism", axes.qualities[0], "gender")
-    changes = {
-        float(row) for row in pruning[pruning["dataset"] == quality_axes.quality]["difference"].dropna()
-    }
+    changes = set(pruning[pruning["dataset"] == quality_axes.quality]["difference"].dropna())
     assert set(quality_axes.points[quality_axes.points["model"] == "organism"]["accuracy"]) <= changes
     page = regions(opened(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
@@ -118,9 +116,8 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     for row, name in enumerate(embedded.query.occupations):
         ranked = [i for i in np.argsort(-(embedded.images[0] @ embedded.texts[0][row])) if pools[i] == name]
         ranked_groups = gallery.groups["gender"][ranked].tolist()
-        assert measured.of("MaxSkew").loc[name, "before"] == pytest.approx(
-            max_skew(ranked_groups, Counter(ranked_groups), 10)
-        )
+        skew = max_skew(ranked_groups, Counter(ranked_groups), 10)
+        assert measured.of("MaxSkew").loc[name, "before"] == pytest.approx(skew)
     assert {*pools[bias_view.first_images(screen, embedded, {}).rows["image"]]} == {"poet"}
 
 
@@ -134,9 +131,8 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     before, after = model.embed_images(list(gallery.images), [HeadSet(), off])
     (expected,) = measure_part_changes(before, [after], task, draws=query_view.DRAWS)
     for ours, theirs in ((changes.general, expected.general), (changes.specific, expected.specific)):
-        assert (ours.value, ours.low, ours.high) == pytest.approx(
-            (theirs.value, theirs.low, theirs.high), abs=1e-4
-        )
+        known = pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-4)
+        assert (ours.value, ours.low, ours.high) == known
         change = interval(ours.value, ours.low, ours.high, sign=True)
         assert f'</th><td class="num">{change}' in regions(screen)["main"]
 
@@ -149,9 +145,8 @@ def test_the_program_of_bias_prints_what_is_shown(app):
     assert source in code
     rows = printed(code.replace(source, "small"), small=small_gallery())
     measured = embed_query(screen, BiasQuery.from_state(app, screen.state)).measure(screen)
-    page_values = {
-        (row.occupation, row.metric): (row.before, row.after) for row in measured.rows.itertuples()
-    }
+    rows_shown = measured.rows.itertuples()
+    page_values = {(row.occupation, row.metric): (row.before, row.after) for row in rows_shown}
     for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
         at = rows.index(metric) + 3  # below the names of the columns and of the lines
         for name, before, after, _ in map(str.split, rows[at : at + 3]):
@@ -194,13 +189,7 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, people = "L6.H1 L7.H2", " | ".join(small_gallery().templates)
-    of_bias = {
-        "gallery": SMALL,
-        "template": people,
-        "attribute": "skin tone",
-        "occupation": "nurse",
-        "k": "10",
-    }
+    of_bias = {"gallery": SMALL, "template": people, "attribute": "skin tone", "occupation": "nurse"}
     of_start = {"gallery": "world/faces", "template": people, "attribute": "gender", "occupation": "judge"}
     query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
     for tab, name, heads_off, fields in (
@@ -224,9 +213,8 @@ def test_programs_run(app, tab):
     lines = printed(code, people=app.galleries.people("world/faces"))
     if tab == "paradox":
         points = paradox.read_axes(app, "organism", "world/subjects").points
-        ours = {
-            (row.ablation, round(row.accuracy, 5)) for row in points.itertuples() if row.model == "organism"
-        }
+        points = points[points["model"] == "organism"]
+        ours = {(row.ablation, round(row.accuracy, 5)) for row in points.itertuples()}
         shown = [line.split() for line in lines[1:]]
         assert ours <= {(name, round(float(change), 5)) for name, _, change, *_ in shown}
     assert lines

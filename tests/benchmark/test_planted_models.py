@@ -30,9 +30,8 @@ def test_slices_are_all_that_changes(tmp_path):
     for layer, head in ((3, 0), (5, 1), (5, 3)):
         attention = f"visual.transformer.resblocks.{layer}.attn"
         columns = slice(8 * head, 8 * head + 8)
-        expected[f"{attention}.out_proj.weight"][:, columns] = planted[f"{attention}.out_proj.weight"][
-            :, columns
-        ]
+        weight = f"{attention}.out_proj.weight"
+        expected[weight][:, columns] = planted[weight][:, columns]
         for name in (f"{attention}.in_proj_weight", f"{attention}.in_proj_bias"):
             for start in (0, 32, 64):  # query, key, value
                 rows = slice(start + columns.start, start + columns.stop)

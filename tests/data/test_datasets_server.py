@@ -88,7 +88,7 @@ REFUSED = {
 
 def serve_refused(hub, folder):
     """A gated set, changed columns, a repository without data, a revision that is gone."""
-    serve_set(hub, "imagenet-val", folder, {"README.md": b"terms"}).gated = True
+    serve_set(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
     features, _ = schemas()["cifar100"]
     features = {"img": features["img"], "klass": features["fine_label"]}
     changed = repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})

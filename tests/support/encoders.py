@@ -99,9 +99,8 @@ def plain_parts(model, x):
                 stream = middle + mlp
             length = (visual.ln_post(stream[0]) @ visual.proj).norm()
             for number, h, head_terms in heads:
-                sent[i, number, h] = (
-                    _normed_share(visual, head_terms, stream[0], terms * n_heads * tokens) / length
-                )
+                share = terms * n_heads * tokens
+                sent[i, number, h] = _normed_share(visual, head_terms, stream[0], share) / length
             remainder[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
     return looks, sent, remainder
 

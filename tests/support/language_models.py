@@ -49,9 +49,8 @@ def _llava():
 
 
 def _llava_next():
-    model = _model(
-        "LlavaNext", _config("CLIPVision", SEEN), _config("Llama", READ), image_grid_pinpoints=[[32, 32]]
-    )
+    vision, read = _config("CLIPVision", SEEN), _config("Llama", READ)
+    model = _model("LlavaNext", vision, read, image_grid_pinpoints=[[32, 32]])
     several = IMAGE[None].repeat(1, 2, 1, 1, 1)
     return model, {"pixel_values": several, "image_sizes": torch.tensor([[32, 32]])}, "L2.H0"
 

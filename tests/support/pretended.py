@@ -63,13 +63,9 @@ class Elsewhere(torch.Tensor):
 
 def _indices(index):
     parts = index if isinstance(index, tuple) else (index,)
-    parts = tuple(
-        torch.from_numpy(np.asarray(index_part, np.intp))
-        if isinstance(index_part, list | np.ndarray)
-        else index_part
-        for index_part in parts
-    )
-    return parts if isinstance(index, tuple) else parts[0]
+    kinds = (list, np.ndarray)
+    parts = [torch.from_numpy(np.asarray(p, np.intp)) if isinstance(p, kinds) else p for p in parts]
+    return tuple(parts) if isinstance(index, tuple) else parts[0]
 
 
 def _run(func, args, kwargs):

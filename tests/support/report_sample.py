@@ -22,12 +22,8 @@ def pruning_rows(model, dataset, values):
     rows = []
     for name, value in values.items():
         plan, _, seed = name.partition("@")
-        columns = {
-            "ablation": plan,
-            "seed": int(seed) if seed else None,
-            "heads": "L6.H1",
-            "dataset": dataset,
-        }
+        columns = {"ablation": plan, "seed": int(seed) if seed else None, "dataset": dataset}
+        columns["heads"] = "L6.H1"
         columns |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
         columns |= interval(value, 0.01) | interval(value - values["none"], 0.01, "difference")
         rows.append(sample_rows(model)["pruning"][0] | columns | {"n": 500, "baseline": values["none"]})

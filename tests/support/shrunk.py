@@ -86,11 +86,8 @@ def write_tokenizer(folder):
     rules.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     folder.mkdir(parents=True, exist_ok=True)
     rules.save(str(folder / "tokenizer.json"))
-    tokenizer_config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": "</s>",
-        "eos_token": "</s>",
-    }
+    tokenizer_config = dict.fromkeys(("pad_token", "eos_token"), "</s>")
+    tokenizer_config["tokenizer_class"] = "PreTrainedTokenizerFast"
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), "utf-8")
 
 
@@ -108,9 +105,8 @@ def encoder(name, seed=0, shaken=True):
     config_small = config(name)
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        visual = _build_vision_tower(
-            config_small["embed_dim"], vision_config(name), bool(config_small.get("quick_gelu"))
-        )
+        quick = bool(config_small.get("quick_gelu"))
+        visual = _build_vision_tower(config_small["embed_dim"], vision_config(name), quick)
     if shaken:
         shake(visual, seed)
     return visual.eval()
