@@ -117,7 +117,7 @@ class Analyses:
             InputError: If the run fails, with the reason.
         """
         while not self._turn.acquire(timeout=0.5):
-            tell(0.0, f"Waiting for another analysis than {request.model}’s")
+            tell(0.0, "Waiting for another analysis")
         work, target = self.folder / "work", self.folder / request.key
         try:
             if not target.exists():
