@@ -213,8 +213,8 @@ def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tupl
         return value, sentence, stays
     except (OSError, EOFError, pickle.UnpicklingError):
         is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
-        how = f"within {question[3]:.0f} seconds" if is_late else "since its reader broke off"
-        return None, f"{question[2]} cannot be read {how}.", False
+        reason = f"within {question[3]:.0f} seconds" if is_late else "because its parser stopped"
+        return None, f"{question[2]} cannot be read {reason}.", False
     finally:
         timer.cancel()
 

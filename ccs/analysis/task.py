@@ -111,7 +111,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     mixed = rng.permutation(len(task.prompts))
 
     def half(side: int) -> Task:
-        prompts, ranked, shown = np.sort(mixed[side::2]), people[side], controls[side]
+        prompts, ranked, images = np.sort(mixed[side::2]), people[side], controls[side]
         if task.pools is not None:
             ranked = np.flatnonzero(task.pools[prompts].any(axis=0))
         return replace(
@@ -124,9 +124,9 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
             units=None if task.units is None else task.units[ranked],
             names=(),
             rows=np.arange(len(prompts)),
-            controls=_take(task.controls, shown),
-            labels=labels[shown],
-            control_groups=None if task.control_groups is None else task.control_groups[shown],
+            controls=_take(task.controls, images),
+            labels=labels[images],
+            control_groups=None if task.control_groups is None else task.control_groups[images],
             other_groups={name: groups[ranked] for name, groups in task.other_groups.items()},
         )
 

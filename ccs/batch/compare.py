@@ -40,9 +40,9 @@ def print_comparison(settings: CompareOptions) -> None:
     """Print the pairs of heads, and write all of them to the CSV file."""
     table = ccs.compare(**options.arguments(settings, "heads"))
     rows = table.rows
-    shown = rows.head(settings.heads).copy()
+    pairs = rows.head(settings.heads).copy()
     for side in SIDES:
-        shown[side] += " " + shown[f"{side}_label"] + " (" + shown[f"{side}_ccs"].astype(str) + ")"
+        pairs[side] += " " + pairs[f"{side}_label"] + " (" + pairs[f"{side}_ccs"].astype(str) + ")"
     columns = [*SIDES, "alike", *["changed"] * table.related]
     text = printed(
         "compare",
@@ -51,7 +51,7 @@ def print_comparison(settings: CompareOptions) -> None:
         same=int((rows["first"] == rows["second"]).sum()),
         middle=float(rows["alike"].median()),
         related=table.related,
-        rows=shown[columns].to_string(index=False, float_format="{:.3f}".format),
+        rows=pairs[columns].to_string(index=False, float_format="{:.3f}".format),
     )
     show(text, table, settings.csv)
 

@@ -165,9 +165,9 @@ def explain_answers(screen: Screen) -> Figure | None:
     pairs = zip(images.inputs(model), maps.swapaxes(0, 1), strict=True)
     overlays = [[examples.tint(picture, m, np.abs(both).max()) for m in both] for picture, both in pairs]
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
-    shown = list(zip(names, *texts.values(), overlays, leads.T, strict=True))
+    images_shown = list(zip(names, *texts.values(), overlays, leads.T, strict=True))
     settings = {**screen.settings, "template": " | ".join(example.templates)}
-    return Figure("why", rows, settings, values={"images": shown, "ablate": ablate, "share": share})
+    return Figure("why", rows, settings, values={"images": images_shown, "ablate": ablate, "share": share})
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:
