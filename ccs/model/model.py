@@ -19,7 +19,7 @@ from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, Encoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
-from ccs.model.inputs import as_sequence, batch_length, to_pixels
+from ccs.model.inputs import OPENAI, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
 from ccs.model.loading.config import CONFIG_FILE, MAX_CONFIG_BYTES
 from ccs.model.loading.footprint import require_room
@@ -191,6 +191,20 @@ class Model(Side):
         changed.clip.load_state_dict(weights, strict=False)
         changed._set_encoder(self.encoder.chosen_layers)
         return changed
+
+    @property
+    def is_openai_scaled(self) -> bool:
+        """True if pixels are scaled by the mean and deviation of OpenAI's models."""
+        return all(np.allclose(self.preprocess_config[key], OPENAI[key]) for key in OPENAI)
+
+    def openai_scaled(self, pixels: Tensor) -> Tensor:
+        """Rescale pixels [n, 3, s, s] from `preprocess` to the mean and deviation of OpenAI's models."""
+        mean, std, to_mean, to_std = (
+            torch.tensor(config[key], dtype=torch.float32, device=pixels.device).view(3, 1, 1)
+            for config in (self.preprocess_config, OPENAI)
+            for key in OPENAI
+        )
+        return (pixels * std + mean - to_mean) / to_std
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
         """Turn images into pixels [n, 3, s, s] float32, with the model's size, mean, and deviation.

@@ -11,8 +11,9 @@ import open_clip
 import pandas as pd
 import pytest
 import torch
-from open_clip import factory, pretrained
-from open_clip.constants import OPENAI_DATASET_MEAN
+from open_clip import factory, pretrained, transform
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import ccs
@@ -54,6 +55,14 @@ def test_bundled_models_are_those_of_open_clip_without_its_import(pictures, tmp_
             (model.clip.encode_text(tokens, normalize=True), clip.encode_text(tokens, normalize=True)),
         ):
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
+    image = Image.new("RGB", (32, 32), (255, 0, 51))
+    plain = transform.image_transform(32, False, mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD)
+    rescaled = tiny_model.openai_scaled(tiny_model.preprocess([image]))
+    torch.testing.assert_close(rescaled[0], plain(image), rtol=0, atol=1e-5)
+    assert not tiny_model.is_openai_scaled
 
 
 @pytest.mark.parametrize("through_data", [False, True])
@@ -182,7 +191,7 @@ def test_words_that_were_never_read_need_no_place_in_the_file(tiny_folder, tmp_p
 def test_open_clips_names_with_untrained_weights():
     model = ccs.load("ViT-S-32-alt/random")
     assert (model.name, model.architecture, model.tag) == ("ViT-S-32-alt/random", "ViT-S-32-alt", "random")
-    assert tuple(model.preprocess_config["mean"]) == OPENAI_DATASET_MEAN
+    assert model.is_openai_scaled
     state = torch.random.get_rng_state()
     assert ccs.load("ViT-S-32-alt/random").weights_hash == model.weights_hash
     assert torch.equal(torch.random.get_rng_state(), state)  # the caller's random numbers go on undisturbed
