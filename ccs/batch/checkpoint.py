@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.errors import HfHubHTTPError
 
 from ccs.cli import options
@@ -30,14 +30,22 @@ class SaveOptions:
     repo: options.ModelRepository = None
     public: options.Public = False
 
-    def save(self, model: Model, change: WeightChange, title: str, datasets: Sequence[str] = ()) -> float:
+    def save(
+        self,
+        model: Model,
+        change: WeightChange,
+        title: str,
+        datasets: Sequence[str] = (),
+        results: Sequence[EvalResult] = (),
+    ) -> float:
         """Save the model and print where.
 
         Args:
             model: The unchanged model.
             change: The change of its weights.
-            title: The commit message.
+            title: The commit message, and the model's name in its results.
             datasets: Hub ids of the datasets that the change was fitted on.
+            results: Results of the changed model, for its card.
 
         Returns:
             The largest difference between the folder's embeddings and ours; see `ccs.model.export.export`.
@@ -52,7 +60,11 @@ class SaveOptions:
             card = ModelCard.load(folder / "README.md")
             base_model, license_name = origin(self.model)
             entries = {"base_model": base_model, "license": license_name, "datasets": [*datasets]}
-            card.data.__dict__ |= {name: value for name, value in entries.items() if value}
+            for name, value in entries.items():
+                if value:
+                    card.data[name] = value
+            if results:
+                card.data.model_name, card.data.eval_results = title, [*results]
             card.save(folder / "README.md")
             if self.out:
                 print(f"Written to {folder}.")

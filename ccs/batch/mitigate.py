@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
+from huggingface_hub import EvalResult
+
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
@@ -100,7 +102,7 @@ def _save(settings: MitigateOptions, model: Model, table: MitigationTable) -> No
     names = (table.about["gallery"], table.about["preserve"])
     hub_ids = [hub for name in names if name in SOURCES and (hub := SOURCES[name].hub)]
     changed = as_change(saved.fitted, _measured(table, saved, choice))
-    settings.save(model, changed, title, hub_ids)
+    settings.save(model, changed, title, hub_ids, _eval_results(table, saved))
     print(f"{title}. {choice}")
 
 
@@ -120,6 +122,25 @@ def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
         f"{saved.accuracy.value:.1%} after.",
         f"The prompt of a person's own group is the nearest for {before.group_accuracy:.0%} before, "
         f"{saved.group_accuracy:.0%} after, chance {1 / setup['groups']:.0%}.",
+    ]
+
+
+def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
+    """Return the results of the saved method in the Hub's format."""
+    skew, accuracy = f"MaxSkew by {table.about['attribute']}", "Zero-shot accuracy"
+    return [
+        EvalResult(
+            task_type="zero-shot-image-classification",
+            dataset_type=(SOURCES[data].hub if data in SOURCES else None) or data,
+            dataset_name=SOURCES[data].title if data in SOURCES else data,
+            metric_type=metric,
+            metric_name=name,
+            metric_value=round(value, 4),
+        )
+        for data, metric, name, value in (
+            (table.about["gallery"], "maxskew", skew, saved.max_skew.value),
+            (table.about["preserve"], "accuracy", accuracy, saved.accuracy.value),
+        )
     ]
 
 

@@ -137,5 +137,7 @@ def test_a_chosen_method_is_saved_and_published_recommended_or_not(faces, monkey
     assert "Answer: none." in printed
     assert f"clip with projection. {against}" in printed
     assert against in card.text
+    results = {result.metric_type: result for result in card.data.eval_results}
+    assert f"{results['accuracy'].metric_value:.1%} after" in card.text
     files = hub.repositories["models", "user/fairer"].commits[-1][1]
     assert files["README.md"] == (faces / "one" / "README.md").read_bytes()

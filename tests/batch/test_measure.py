@@ -113,29 +113,31 @@ def test_tables_split_the_group_scores_of_each_head(tiny_model, few_draws):
         assert effects[row["metric"]]["value"] == pytest.approx(new.value - old.value, abs=1e-6)
 
 
-def test_clips_are_means_of_frames_whose_length_counts_as_published(tiny_model, tmp_path):
+def test_clips_are_means_of_frames_scaled_as_published_too(tiny_model, tmp_path):
     clips = open_dataset("world/clips", max_images=10)
     head_sets = [HeadSet(), HeadSet([Head(5, 0)])]
-    stage = Embedder(tiny_model, Store(tmp_path, Processes()), Settings().for_model("tiny")).embed_set(
-        clips, head_sets
-    )
-    frames, embeddings = tiny_model.preprocess(clips.clips[0]), read_embeddings(stage, head_sets)
+    embedder = Embedder(tiny_model, Store(tmp_path, Processes()), Settings().for_model("tiny"))
+    stages = [embedder.embed_set(clips, head_sets, as_published=flag) for flag in (False, True)]
+    embeddings, published = (read_embeddings(stage, head_sets) for stage in stages)
+    frames = tiny_model.preprocess(clips.clips[0])
     for heads in head_sets:
-        expected = tiny_model.embed_images(frames, heads).mean(axis=0)
-        np.testing.assert_allclose(embeddings(heads)[0], expected, atol=1e-6)
+        for read, pixels in ((embeddings, frames), (published, tiny_model.openai_scaled(frames))):
+            expected = tiny_model.embed_images(pixels, heads).mean(axis=0)
+            np.testing.assert_allclose(read(heads)[0], expected, atol=1e-6)
+    assert np.abs(embeddings(HeadSet()) - published(HeadSet())).max() > 1e-3
     places = np.array([3, 1])
-    assert (read_embeddings(stage, head_sets, places)(HeadSet()) == embeddings(HeadSet())[places]).all()
+    assert (read_embeddings(stages[0], head_sets, places)(HeadSet()) == embeddings(HeadSet())[places]).all()
 
-    texts, embedded = (
-        measure.embed_texts(tiny_model, clips),
-        np.random.default_rng(0).normal(size=(10, tiny_model.dim)),
-    )
+    normal, scaled = np.random.default_rng(0).normal(size=(2, 10, tiny_model.dim))
+    texts = measure.embed_texts(tiny_model, clips)
     ablations = [NONE, AblationSet("high", None, head_sets[1], "")]
-    rows = measured(clips, ablations, texts, lambda _: embedded, as_published=True)
+    options = {"as_published": True, "published": lambda _: scaled}
+    rows = measured(clips, ablations, texts, lambda _: normal, **options)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
-    for name, scale in ("world/clips", np.linalg.norm(embedded, axis=1)), ("world/clips (as-published)", 1):
-        scores = (embedded / np.reshape(scale, (-1, 1))) @ texts.T
+    for name, embedded in ("world/clips", normal), ("world/clips (as-published)", scaled):
+        length = 1 if "published" in name else np.linalg.norm(embedded, axis=1, keepdims=True)
+        scores = embedded / length @ texts.T
         ranks = np.array([(row >= row[clip]).sum() for clip, row in enumerate(scores)])
         assert recall[name] == pytest.approx((ranks <= 5).mean())
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ccs.batch.compute import Settings
@@ -26,12 +27,14 @@ from ccs.model.encoder import Encoder
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
 
-SPEEDS = {"h100": 36e12, "a100": 10e12, "l4": 8e12}
-"""Operations in float32 that a GPU does in a second: half of its vendor's number, or what memory allows."""
+SPEEDS = {"h100": 33.5e12, "a100": 9.75e12, "l4": 8e12}
+"""Operations in float32 a second: half of the vendor's number; an L4 waits for its memory."""
 _CORE = 73e9
 """Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/gpus.md)."""
-_HALF_PRECISION = 0.16
-"""The time of an evaluation in bf16 over that in float32, measured on an H200: 0.13 (L-14) to 0.21 (B-32)."""
+_HALF_PRECISION = ((50, 197, 257), (0.206, 0.155, 0.130))
+"""Tokens of an image, and the time of an evaluation in bf16 over that in float32: ViT-B-32, ViT-B-16, and
+ViT-L-14, measured on an H200 (benchmarks/results/gpu.json).
+"""
 _LAYERS, _LAYERS_OF_SINGLE = 2.9, 1.4
 """Layers that one more ablation set of several heads, or of one, costs: those from its first head on."""
 _DECODED, _FETCHED, _MEASURED = 200, 50e6, 27e-6
@@ -131,13 +134,13 @@ def _hours(
     for model in models:
         tokens, width, layers = model.encoder.n_tokens, model.encoder.width, model.encoder.n_layers
         one_pass = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)  # operations
-        embedded = set[str]()
+        bf16, embedded = float(np.interp(tokens, *_HALF_PRECISION)), set[str]()
         for record in records:
             several, singles = model.ablations(record)
             images = model.images(record) * (record.frames if record.kind == "videos" else 1)
             if record.address not in embedded or not record.hub:  # what sets share is embedded once
                 share = 1 + (several * _LAYERS + singles * _LAYERS_OF_SINGLE) / layers
-                evaluation = _HALF_PRECISION if half and record.kind != "images" else 1
+                evaluation = bf16 if half and record.kind != "images" else 1
                 passes += evaluation * one_pass * images * share
                 decoded += images
             embedded.add(record.address)

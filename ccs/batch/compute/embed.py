@@ -61,19 +61,23 @@ class Embedder:
         shards = map(stage.read, range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
-    def embed_set(self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet]) -> Stage:
+    def embed_set(
+        self, data: ImageSet | RetrievalSet, head_sets: Sequence[HeadSet], *, as_published: bool = False
+    ) -> Stage:
         """Embed a set with each set of heads ablated. A clip's embedding is the mean of its frames'.
 
         Args:
             data: The set.
             head_sets: The sets of heads.
+            as_published: Scale pixels by OpenAI's mean and deviation, as the paper's code does.
 
         Returns:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
         def embed(batch: Batch) -> np.ndarray:
-            embedded = self.model.embed_images(batch.pixels, list(head_sets), len(batch.pixels))
+            pixels = self.model.openai_scaled(batch.pixels) if as_published else batch.pixels
+            embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
             if len(batch.sizes) == len(batch.pixels):
                 return embedded
             clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
@@ -83,7 +87,8 @@ class Embedder:
             return {"embeddings": np.concatenate([embed(batch) for batch in batches], axis=1)}
 
         inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
-        return self._over_images(f"embed/{data.name}", data, inputs, embed_all)
+        name = f"{'published' if as_published else 'embed'}/{data.name}"
+        return self._over_images(name, data, inputs, embed_all)
 
     def inputs(self, data: ImageSet | RetrievalSet) -> dict[str, Any]:
         """Return the weights and images that every stage on a set depends on."""

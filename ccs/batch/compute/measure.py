@@ -104,6 +104,7 @@ class Evaluation:
         ablations: The ablation sets; the first is the baseline, without ablation.
         texts: The embeddings of `embed_texts`.
         embeddings: The images' embeddings.
+        published: The clips' embeddings as the paper's code scales frames, if they differ.
         as_published: Also measure as the paper's code does: FairFace by race, and retrieval.
         logit_scale: The model's.
         seed: The seed of resampling.
@@ -114,6 +115,7 @@ class Evaluation:
     ablations: Sequence[AblationSet]
     texts: np.ndarray
     embeddings: Embeddings
+    published: Embeddings | None = None
     as_published: bool = False
     logit_scale: float = 1.0
     seed: int = 0
@@ -165,10 +167,12 @@ class Evaluation:
         """Make rows in the usual way and, with `as_published`, in the paper's."""
         compare = partial(retrieval.compare_recall, seed=self.seed)
         owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
-        for as_published in [False, True] if self.as_published else [False]:
-            name = f"{data.name}{schema.AS_PUBLISHED if as_published else ''}"
+        variants = [(data.name, self.embeddings, False)]
+        if self.as_published:
+            variants.append((f"{data.name}{schema.AS_PUBLISHED}", self.published or self.embeddings, True))
+        for name, embeddings, as_published in variants:
             for result in retrieval.measure_recall(
-                self.embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
+                embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
                 before = self.baselines.setdefault((name, result.direction), result)
                 for metric, estimate in result.metrics.items():

@@ -23,7 +23,7 @@ from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.measure import Evaluation, Row, unique_heads
 from ccs.batch.compute.stages import Processes, Store
 from ccs.batch.pages import count
-from ccs.data import BiasSet, ClassificationSet
+from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, Intervention
 from ccs.judges.prices import Spending
@@ -253,14 +253,18 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", stage_inputs)
         if stage.missing:
-            embedded = self.embedder.embed_set(host, head_sets)
+            embedded = [self.embedder.embed_set(host, head_sets)]
+            if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
+                embedded.append(self.embedder.embed_set(host, head_sets, as_published=True))
             stage.started = monotonic()  # not when it was opened
+            readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
             with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
                 evaluation = Evaluation(
                     data=data,
                     ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
                     texts=measure.embed_texts(self.model, data),
-                    embeddings=read_embeddings(embedded, head_sets, rows),
+                    embeddings=readers[0],
+                    published=readers[-1],
                     as_published=settings.as_published,
                     logit_scale=self.model.logit_scale,
                     seed=settings.seed,
@@ -273,7 +277,8 @@ class Run:
                 bar.update(len(ablations))
             stage.finish()
             if not embedded_later:
-                self.processes.once(partial(embedded.discard, KEPT_BYTES))
+                for of_images in embedded:
+                    self.processes.once(partial(of_images.discard, KEPT_BYTES))
         result: dict[str, Any] = stage.read()
         return result
 
