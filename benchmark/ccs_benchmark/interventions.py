@@ -82,8 +82,8 @@ def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
 
 def _subtract(whole: Embeddings, parts: Embeddings) -> Iterable[Embeddings]:
     """Return unit embeddings [n, d] without each head's part [n, heads, d] in turn."""
-    rest = (whole.astype(np.float64) - parts[:, row] for row in range(parts.shape[1]))
-    return (unit(embedded, "embeddings without a head").astype(np.float32) for embedded in rest)
+    remainders = (whole.astype(np.float64) - parts[:, row] for row in range(parts.shape[1]))
+    return (unit(embedded, "embeddings without a head").astype(np.float32) for embedded in remainders)
 
 
 def score_gap(evidence: Evidence, embedded: Embeddings) -> float:

@@ -50,10 +50,10 @@ def render_screen(app, **query):
 
 
 def test_bias_opens_on_real_faces(fetched):
-    _, shown, doings = fetched
+    _, page_regions, doings = fetched
     assert any("Fetching FairFace" in doing for doing in doings)
     assert any("embeds 600 images" in doing for doing in doings)
-    check(page := shown["main"])
+    check(page := page_regions["main"])
     assert "MaxSkew@60" in page
     assert "HuggingFaceM4/FairFace 1.25 validation" in page
     assert "CC BY 4.0" in page

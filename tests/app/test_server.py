@@ -163,8 +163,8 @@ def test_an_address_that_has_too_much_waits_and_no_other():
 
 def test_a_figure_is_saved_on_request(client, app):
     page = visit(client, "tab=classify&ablate=L7.H2").whole()
-    shown = figure_rows("classify", opened(app, {"tab": "classify", "ablate": "L7.H2"}))
-    assert page.figure("classify") == shown
+    rows = figure_rows("classify", opened(app, {"tab": "classify", "ablate": "L7.H2"}))
+    assert page.figure("classify") == rows
     assert len(page.figure("heads")) == 24
     answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
     assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")
