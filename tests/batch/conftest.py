@@ -25,4 +25,5 @@ def small_run(once, tiny_folder, texts):
 def few_draws(monkeypatch):
     """Intervals of bias from 40 draws, for those who read none."""
     monkeypatch.setitem(bias.Measuring.__init__.__kwdefaults__, "draws", 40)
+    monkeypatch.setattr(bias, "DRAWS", 40)
     monkeypatch.setattr(bias, "CHANCE_DRAWS", 40)
