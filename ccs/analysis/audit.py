@@ -33,7 +33,7 @@ METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL", "AUC", "logit gap")
 GALLERY = "gallery"
 """The prompt set of a gallery's own occupations."""
 HARMS = "clip-harms"
-Row = dict[str, Any]
+Row = dict[Any, Any]
 COLUMNS = (
     *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
     *("chance", "detectable", "p_value"),
@@ -248,7 +248,7 @@ def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, se
         case = {"prompts": category, "items": len(names)}
         rates = group_rates({"group": groups}, before, after)
         for rate in rates.to_dict("records"):
-            yield case | {"metric": "rate", "chance": float(after.mean())} | rate
+            yield {**case, "metric": "rate", "chance": float(after.mean()), **rate}
         gap = rate_gap(after, groups, seed=seed) | {"before": float(np.ptp(rates["before"]))}
         yield case | {"metric": "largest gap", "n": len(groups)} | gap
 
@@ -264,7 +264,10 @@ def _accuracy_rows(
     ]
     whole, guess = tables[0].rows, 1 / len(data.classes)
     worst = whole.iloc[1:].sort_values("after", kind="stable").iloc[0]
-    cases = [("accuracy", None, "", whole.iloc[0]), ("worst class", None, worst["class"], worst)]
+    cases: list[tuple[str, str | None, str, pd.Series]] = [
+        ("accuracy", None, "", whole.iloc[0]),
+        ("worst class", None, worst["class"], worst),
+    ]
     for name, table in zip(attributes, tables, strict=True):
         if name is not None:
             lowest = table.groups.iloc[0]

@@ -263,7 +263,7 @@ class Half:
         """The embeddings of all sets of images by the model as it is."""
         return self._embed(self.model, [HeadSet()])[0]
 
-    def side_effects(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
+    def side_effects(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, Any]:
         """Return the columns of SIDE_EFFECTS of an option (see `Option`).
 
         Args:

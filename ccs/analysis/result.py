@@ -55,10 +55,9 @@ class Result:
     @property
     def subject(self) -> str:
         """The model, with the data and the attribute, if there are any."""
-        data, attribute = self.about.get("gallery") or self.about.get("dataset"), self.about.get("attribute")
-        return (
-            self.about["model"] + (f" on {data}" if data else "") + (f" by {attribute}" if attribute else "")
-        )
+        data = self.about.get("gallery") or self.about.get("dataset")
+        words = {"on": data, "by": self.about.get("attribute")}
+        return str(self.about["model"]) + "".join(f" {word} {of}" for word, of in words.items() if of)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.subject}: {self._summary()}>"

@@ -328,12 +328,13 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     p_values = np.where(varies, (far >= far[0]).mean(axis=0), np.nan)
     shares = (furthest[:, None] >= far[0]).mean(axis=0)
     adjusted = np.where(varies, np.minimum(1.0, tests * shares), np.nan)
-    middles = chosen - drawn.mean(axis=0), chosen - low, chosen - high
-    ranks = 1 + (drawn < chosen).sum(axis=0)
-    rows = np.column_stack([*middles, p_values, adjusted, needed]).tolist()
+    columns = (chosen - drawn.mean(axis=0), chosen - low, chosen - high, p_values, adjusted, needed)
+    ranks = (1 + (drawn < chosen).sum(axis=0)).tolist()
     return [
-        Ranked(*row[:5], rank=rank, of=n, detectable=row[5])
-        for row, rank in zip(rows, ranks.tolist(), strict=True)
+        Ranked(value, left, right, p_value, family, rank, n, detectable)
+        for value, left, right, p_value, family, detectable, rank in zip(
+            *(column.tolist() for column in columns), ranks, strict=True
+        )
     ]
 
 
