@@ -54,7 +54,8 @@ class Head:
             raise InputError(
                 f"{str(text)[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5)."
             )
-        return cls(*map(int, re.findall(r"\d+", text)), text.strip()[0].upper())
+        layer, head = map(int, re.findall(r"\d+", text))
+        return cls(layer, head, text.strip()[0].upper())
 
     __get_pydantic_core_schema__ = classmethod(_as_text)
 
@@ -269,7 +270,8 @@ class Intervention(HeadSet):
 
     def __init__(self, changes: Changes = (), means: Means | None = None) -> None:
         if isinstance(changes, HeadSet):
-            changes, means = changes._changes, means or changes.means
+            means = means or changes.means
+            changes = changes._changes
         self._fill(changes if isinstance(changes, Mapping) else dict.fromkeys(changes, 0.0), means)
 
     @classmethod

@@ -145,7 +145,7 @@ class Model(Side):
     def checkpoint_folder(self) -> Path | None:
         """The folder with transformers' files that the model was loaded from; None for open_clip's models."""
         place = self._source.place if self._source.checkpoint else None
-        return place and place.folder_of((CONFIG_FILE,), MAX_CONFIG_BYTES)
+        return place.folder_of((CONFIG_FILE,), MAX_CONFIG_BYTES) if place else None
 
     @property
     def weights_hash(self) -> str:
