@@ -330,7 +330,8 @@ def _group_orders(rows: int, groups: int, draws: int, rng: np.random.Generator) 
 
 def _p_value(value: float, by_chance: Floats) -> float:
     """Return the share of values by chance that are at least as large; 1 for a value that is NaN."""
-    return float((1 + (by_chance >= value).sum()) / (1 + len(by_chance))) if value == value else 1.0
+    ties = value - 1e-9 * abs(value)  # a shuffle that restores the order is equal but for rounding
+    return float((1 + (by_chance >= ties).sum()) / (1 + len(by_chance))) if value == value else 1.0
 
 
 def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estimate) -> Verdict:
