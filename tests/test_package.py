@@ -161,3 +161,10 @@ def _requirements(extras):
         for requirement in map(Requirement, PROJECT["dependencies"] + extra_lines)
         if requirement.name != PROJECT["name"]
     ]
+
+
+def test_files_that_workflows_name_exist():
+    texts = [path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    named = re.findall(r"(?<![\w/.])(?:tests|scripts|benchmark)/[\w/.]+", "\n".join(texts))
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
