@@ -73,7 +73,7 @@ def compute(settings: Settings, processes: Processes) -> int:
                 run = Run(of_model, processes, opened[number], spending, bar)
                 bar.expect(bar.whole.n, (number + 1) / len(by_model), run.part_lengths())
                 run.go()
-                note = processes.once(partial(tables.write, run))
+                note = processes.once(partial(tables.write_tables, run))
                 tell(tables.summarize(run) + (f"\n  note: {note}" if note else ""))
             except InputError as error:
                 if len(by_model) == 1 or isinstance(error, Lost):

@@ -75,7 +75,7 @@ class Embedder:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def embed(batch: Batch) -> np.ndarray:
+        def embed_batch(batch: Batch) -> np.ndarray:
             pixels = self.model.openai_scaled(batch.pixels) if as_published else batch.pixels
             embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
             if len(batch.sizes) == len(batch.pixels):
@@ -84,7 +84,7 @@ class Embedder:
             return np.stack([clip.mean(axis=1) for clip in clips], axis=1)
 
         def embed_all(batches: Iterator[Batch]) -> Mapping[str, np.ndarray]:
-            return {"embeddings": np.concatenate([embed(batch) for batch in batches], axis=1)}
+            return {"embeddings": np.concatenate([embed_batch(batch) for batch in batches], axis=1)}
 
         inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
         name = f"{'published' if as_published else 'embed'}/{data.name}"
@@ -113,7 +113,7 @@ class Embedder:
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
 
-        def write() -> None:
+        def write_shards() -> None:
             loaded = load(self.model, data, shards, wanted, batch=size, workers=self.settings.workers)
             with self.store.bar(desc=name, total=sum(len(shards[shard]) for shard in wanted)) as bar:
                 for shard, batches in itertools.groupby(_counted(loaded, bar), attrgetter("shard")):
@@ -126,7 +126,7 @@ class Embedder:
                         raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
                     stage.write(arrays, shard)
 
-        self.store.processes.together(write)
+        self.store.processes.together(write_shards)
         stage.finish()
         return stage
 
@@ -151,7 +151,7 @@ def read_embeddings(
     places = {heads: place for place, heads in enumerate(head_sets)}
 
     @functools.lru_cache(maxsize=1)
-    def read(heads: HeadSet) -> np.ndarray:
+    def embeddings_without(heads: HeadSet) -> np.ndarray:
         shards = []
         for shard in range(stage.shards):
             with safe_open(stage.paths[shard], "np") as file:
@@ -159,7 +159,7 @@ def read_embeddings(
         embeddings = np.concatenate(shards)
         return embeddings if rows is None else embeddings[rows]
 
-    return read
+    return embeddings_without
 
 
 def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, float]:

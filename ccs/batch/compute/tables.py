@@ -24,7 +24,7 @@ from ccs.results import queries, schema
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
 
 
-def write(run: Run) -> str:
+def write_tables(run: Run) -> str:
     """Write a model's tables and, last, its manifest, in place of those of an earlier run.
 
     Returns:
