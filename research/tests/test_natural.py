@@ -68,7 +68,7 @@ def test_skews_by_occupation_are_those_whose_mean_is_shown(base):
         assert skews.mean() == pytest.approx(metrics[f"MaxSkew {attribute}"], abs=1e-5)
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "they do"), (-1, "they have a lower one")])
+@pytest.mark.parametrize(("sign", "word"), [(1, "** Yes. "), (-1, "** No, a lower one. ")])
 def test_answers_follow_what_was_measured(sign, word):
     """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown.
 
@@ -101,5 +101,8 @@ def test_answers_follow_what_was_measured(sign, word):
     report = ccs_questions.answers(held)
     assert word in report
     assert f"confirms it in {carriers} of" in report
-    assert f"in {carriers} of the {carriers} in which the head carries a tenth or more." in report
+    assert (
+        f"Of the {carriers} cases in which the head carries a tenth or more, it confirms {carriers}."
+        in report
+    )
     assert "| +0.400 [+0.400, +0.400], p 0.125 | +0.500 [+0.500, +0.500], p 0.125 |" in report

@@ -85,7 +85,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
         assert ("minimum detectable effect" in text) == (expected == "inconclusive")
         assert text.count("of 101 among random sets with the same") == 3
         if name != questions.NARROWS_MORE:
-            assert f"**{questions.QUESTIONS[name]}** {text.split(';')[0]}" in readme
+            assert f"**{questions.QUESTIONS[name]}**\n    - {text.split(';')[0]}" in readme
     assert [test.alike for test in by_question[question]] == list(ALIKE)
     (strictest,) = questions.strictest(by_question[question])
     assert strictest.adjusted == max(test.adjusted for test in by_question[question])
