@@ -138,7 +138,7 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
 
 
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
-    """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
+    """Return open_clip's class names of WordNet ids ("n01440764": "tench"); InputError for an unknown id."""
     import open_clip
     from timm.data.imagenet_info import ImageNetInfo
 

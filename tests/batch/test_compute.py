@@ -124,6 +124,10 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         assert f"CCS: not scored, {why}" in printed
         assert refused in printed
         assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in printed
+        (heading,) = (
+            line.split() for line in printed.splitlines() if line.split()[:2] == ["dataset", "metric"]
+        )
+        assert {"none", "high", "low"} & {*heading} == {"none"}  # no column of sets that weren't measured
         written = results.read_manifest(tmp_path / "tiny")
         assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in written["absent"])
 

@@ -144,7 +144,7 @@ def summarize(run: Run) -> str:
 
 
 def _effects(model_results: results.Results) -> list[dict[str, str]]:
-    """Return a row per set and metric: its value, and its change with high, low, ... heads ablated."""
+    """Return a row per set and metric: its value, and its change under each ablation that was measured."""
     frames = {"accuracy": queries.top1(model_results)}
     frames["R@1"] = queries.recall(model_results, direction="text-to-clip")
     for attribute, of_attribute in queries.max_skew(model_results).groupby("attribute"):
@@ -158,4 +158,4 @@ def _effects(model_results: results.Results) -> list[dict[str, str]]:
                 cells = [in_brackets(queries.difference(cell), 2, "+") for cell in measured]
                 row[name] = f"{measured[0]['value']:.2f}" if name == "none" else "".join(cells)
             rows.append(row)
-    return rows
+    return [{name: cell for name, cell in row.items() if any(other[name] for other in rows)} for row in rows]
