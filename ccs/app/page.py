@@ -13,17 +13,9 @@ import pandas as pd
 
 from ccs.app.html import count, head_state, render
 from ccs.app.jobs import Job, NotReady, wait_for_nothing
-from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
-from ccs.app.services.examples import example_names, example_pages, parse_example
-from ccs.app.services.model_cache import (
-    PHOTO,
-    describe_kind,
-    hash_of,
-    live_models,
-    saw_drawings_only,
-)
+from ccs.app.services import analyses, examples, model_cache
 from ccs.app.services.records import HeadRecord
-from ccs.app.session import App, Screen
+from ccs.app.session import Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
 from ccs.app.views.fairer import LOSSES
@@ -34,11 +26,8 @@ from ccs.texts.score import level
 
 log = logging.getLogger(__name__)
 
-PHOTO_NOTICE = "photo knows 200 kinds of things from small photographs; its answers are often wrong."
-GROUPS = {True: "With texts and CCS", False: "Without scores; loaded when chosen"}
 FAILED = "This view can't be shown"
 SHADES = 5  # of the grid
-LISTED = 8  # ablated heads, by name
 
 
 def work(screen: Screen, job: Job | None = None, fresh: bool = True) -> dict[str, str]:
@@ -80,17 +69,17 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
         complete: False for what can be shown without long work.
     """
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
-    state, records = screen.state, screen.records
-    parts: dict[str, Any] = {"state": state, "session": screen.session, "records": records}
-    parts |= {"known": claims.known(state.model), "matter": claims.that_matter(records)}
+    parts = {"screen": screen, "app": screen.app, "state": screen.state, "session": screen.session}
+    parts |= {"records": screen.records, "view": view, "model_cache": model_cache}
+    parts |= {"known": claims.known(screen.state.model), "matter": claims.that_matter(screen.records)}
     try:
         body = if_ready(lambda: render(f"{view.name}.html", **parts, **view.values(screen)), FAILED)
     except Exception:
         log.exception("the view %r failed", view.name)
         body = empty(FAILED, "Something went wrong; the error was logged.")
     return {
-        "top": render("top.html", **parts, **_top(screen)),
-        "strip": render("strip.html", **parts, **_strip(screen)),
+        "top": render("top.html", **parts, views=VIEWS),
+        "strip": render("strip.html", **parts, **_effects(screen)),
         "left": render("left.html", **parts, **_column(screen)),
         "main": render("main.html", view=view, body=body),
     }
@@ -132,42 +121,7 @@ def fragment(jobs: Mapping[str, Job], have: Mapping[str, str], whole: bool = Fal
 # -- values of the templates ---------------------------------------------------------------------------------
 
 
-def _top(screen: Screen) -> dict[str, Any]:
-    """Return the values of the head of the page."""
-    app, model = screen.app, screen.state.model
-    groups = [
-        (title, [(n, _label(app, n)) for n in app.models if (n in app.collection.models) == computed])
-        for computed, title in GROUPS.items()
-    ]
-    views = {"groups": groups, "views": VIEWS.values(), "view": VIEWS[screen.state.tab]}
-    drawings = saw_drawings_only(model) and bool(screen.session.uploads)
-    standing = [*app.collection.notices, *_standing(screen)]
-    return {**views, "drawings": drawings, "photographic": PHOTO, "standing": standing}
-
-
-def _label(app: App, name: str) -> str:
-    """Return a model's name in the list: what it is, and whether it is available."""
-    size = live_models().get(name)
-    kind = describe_kind(name) + (f", {size / 1e9:.1f} GB" if size else "")
-    return f"{name} · {'unavailable here' if name in app.model_cache.failures else kind}"
-
-
-def _standing(screen: Screen) -> list[str]:
-    """Return notices that hold as long as this model is shown."""
-    name, records = screen.state.model, screen.records
-    notices = [PHOTO_NOTICE] if name == PHOTO else []
-    if records.results is None:
-        missing = "texts. The grid shows the paper's levels." if records.published else "texts or scores."
-        return [f"There are no tables for {name}, so its heads have no {missing}", *notices]
-    if screen.has_model and hash_of(screen.model) != records.weights:
-        notices.append(
-            f"The tables of {name} were computed from other weights than those loaded here; texts and "
-            "scores may not match. Recompute them with: clip-ccs compute"
-        )
-    return notices
-
-
-def _strip(screen: Screen) -> dict[str, Any]:
+def _effects(screen: Screen) -> dict[str, Any]:
     """Return the effects of the ablation, as far as they are known."""
     values: dict[str, Any] = {"answers": None, "embedded": None}
     if screen.state.ablate:
@@ -180,27 +134,14 @@ def _strip(screen: Screen) -> dict[str, Any]:
 
 def _column(screen: Screen) -> dict[str, Any]:
     """Return the values of the column of heads and images."""
-    state, records, heads = screen.state, screen.records, screen.grid_heads
-    sets = dict[str, str]()
-    for name, ablated in records.presets.items():
+    state, sets = screen.state, dict[str, str]()
+    for name, ablated in screen.records.presets.items():
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
     sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
-    focus = state.head if state.head in heads else next(iter(heads), None)
-    grid: dict[str, Any] = {
-        "heads": heads,
-        "cells": _cells(screen),
-        "focus": focus,
-        "table": _table(screen),
-        "sets": sets,
-    }
-    grid |= {"encoders": ENCODERS, "shade": shade_of, "level": level, "truth": claims.truth(state.model)}
-    grid["ablated"] = [(records.head(head), head_states(screen, head)) for head in state.ablate[:LISTED]]
-    example, drawn = parse_example(state.example), saw_drawings_only(state.model)
-    images: dict[str, Any] = {"images": screen.images.originals, "examples": example_names(state.model)}
-    images |= {"example": example, "pages": example_pages(example[0])}
-    datasets = sorted(DATASETS, key=lambda name: (DATASETS[name] == "world") != drawn)
-    analysis = {"datasets": datasets, "count": DEFAULT_COUNT, "max_count": MAX_COUNT, "losses": LOSSES}
-    return {**grid, **images, **analysis}
+    grid = {"heads": screen.grid_heads, "Head": Head, "table": _table(screen), "sets": sets, "level": level}
+    grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": claims.truth(state.model)}
+    forms = {"head_states": head_states, "examples": examples, "analyses": analyses, "losses": LOSSES}
+    return {**grid, **forms}
 
 
 def _table(screen: Screen) -> Figure:
@@ -219,11 +160,3 @@ def shade_of(record: HeadRecord) -> int | str:
     if record.published:
         return {"high": 5, "moderate": 3}.get(record.level, 1)
     return "none" if record.ccs is None else round(SHADES * record.ccs / record.k)
-
-
-def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
-    """Return the rows of the grid: a layer and its heads, None for one that the model doesn't have."""
-    heads, encoder = screen.grid_heads, screen.state.encoder
-    columns = range(max((head.head for head in heads), default=-1) + 1)
-    rows = [(layer, [Head(layer, i, encoder) for i in columns]) for layer in heads.layers]
-    return [(layer, [screen.records.head(h) if h in heads else None for h in row]) for layer, row in rows]

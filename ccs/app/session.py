@@ -284,13 +284,13 @@ class Screen:
         return self.app.model_cache.get(self.state.model, self.tell)
 
     @property
-    def has_model(self) -> bool:
-        """True if the model is in memory."""
-        return self.state.model in self.app.model_cache
+    def weights(self) -> str:
+        """The hash of the model's weights: those in memory, else those of its tables."""
+        in_memory = self.state.model in self.app.model_cache
+        return hash_of(self.model) if in_memory else self.records.weights
 
     @property
     def settings(self) -> dict[str, str]:
         """The settings that a figure's numbers hang on; one that uses a gallery or a template adds them."""
-        weights = hash_of(self.model) if self.has_model else self.records.weights
-        settings = {"model": self.state.model, "weights": weights[:16], "gallery": "", "template": ""}
+        settings = {"model": self.state.model, "weights": self.weights[:16], "gallery": "", "template": ""}
         return {**settings, "ablated heads": str(self.state.ablate)}
