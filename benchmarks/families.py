@@ -18,7 +18,7 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,8 @@ from open_clip.model import _build_vision_tower
 
 from benchmarks import no_spatial
 from benchmarks.common import RESULTS, ROOT, keep, smallest
-from ccs import Head, HeadSet
+from ccs import Head, HeadSet, Intervention
+from ccs.heads import Heads
 from ccs.model.encoder import Encoder
 
 DOCUMENT = ROOT / "docs" / "models.md"
@@ -39,7 +40,7 @@ of a coordinate: of each head's contribution against float64, and of the sum of 
 embedding.
 
 """
-PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
+PROJECTIONS = r"(attn|attn_pool|attnpool|attention)\.(out_proj|proj|c_proj|projection)$"
 """Names of the output projections, in the order of the layers; the pool's is last."""
 
 
@@ -93,20 +94,19 @@ def plain(visual: Any, x: Any) -> Any:
     return torch.nn.functional.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
 
 
-def zeroed(visual: Any, off: Iterable[Head], factor: float = 0) -> Any:
+def zeroed(encoder: Any, heads: Heads) -> Any:
     """Copy an encoder and scale the columns of heads in its output projections, found by modules' names.
 
     Args:
-        visual: open_clip's image encoder.
-        off: The heads to ablate.
-        factor: The factor on their columns. Default: 0, ablation.
+        encoder: An image or text encoder of open_clip, timm, or transformers, or a model with one encoder.
+        heads: The heads, in any form that `ccs.ablate` takes; those without a factor are zeroed.
     """
-    copied = copy.deepcopy(visual)
+    copied, changes = copy.deepcopy(encoder), Intervention(Intervention.from_heads(heads))
     names = [name for name, _ in copied.named_modules() if re.search(PROJECTIONS, name)]
-    for head in off:
+    for head in changes:
         projection = copied.get_submodule(names[head.layer])
         d = projection.in_features // copied.get_submodule(names[head.layer].rpartition(".")[0]).num_heads
-        projection.weight.data[:, head.head * d : (head.head + 1) * d] *= factor
+        projection.weight.data[:, head.head * d : (head.head + 1) * d] *= changes[head].factor
     return copied
 
 

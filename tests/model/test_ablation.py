@@ -33,9 +33,9 @@ from transformers import (
 )
 
 import ccs
-from ccs import Head, HeadSet
+from benchmarks.families import zeroed
+from ccs import HeadSet
 from tests.support import language_models as languages
-from tests.support import shrunk
 from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.tiny_model import shake, tiny_clip
 
@@ -81,6 +81,10 @@ def encoder(request):
     return module.eval()
 
 
+def attention_name(block):
+    return "self_attn" if hasattr(block, "self_attn") else "attn"
+
+
 def attentions(model):
     names = ("attn", "self_attn")
     return [part for name, part in model.named_modules() if name.split(".")[-1] in names]
@@ -88,16 +92,6 @@ def attentions(model):
 
 def projections(model):
     return [part.proj if hasattr(part, "proj") else part.out_proj for part in attentions(model)]
-
-
-def zeroed(model):
-    """A copy with zeroed weights in place of `FACTORS`."""
-    model = copy.deepcopy(model)
-    _, first, second, *_ = projections(model)
-    with torch.no_grad():
-        first.weight[:, :8], second.weight[:, 8:16] = 0, 0
-        second.weight[:, 24:] *= 0.3
-    return model
 
 
 def blocks(model):
@@ -212,7 +206,7 @@ def test_every_wrapper(encoder, case):
     torch._dynamo.reset()
     torch.manual_seed(0)
     wrapped, plain = CASES[case](encoder)
-    wanted, before = features(zeroed(plain)(PIXELS)), features(wrapped(PIXELS))
+    wanted, before = features(zeroed(plain, FACTORS)(PIXELS)), features(wrapped(PIXELS))
     with ccs.ablate(wrapped, FACTORS):
         ablated = features(wrapped(PIXELS))
     np.testing.assert_allclose(before, features(plain(PIXELS)), atol=2e-6)
@@ -222,21 +216,9 @@ def test_every_wrapper(encoder, case):
     assert not list(leftovers(wrapped))
 
 
-@pytest.mark.parametrize("name", ["RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "PE-Core-B-16"])
-def test_encoders_with_pools_norms_and_rotary_positions(name):
-    visual = shrunk.encoder(name)
-    encoder = ccs.model.encoder.Encoder(visual)
-    pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    heads = HeadSet(Head(layer, 1) for layer in range(encoder.n_layers))
-    with torch.no_grad(), ccs.ablate(visual, heads):
-        output = visual(pixels)
-    output = output[0] if isinstance(output, tuple) else output
-    np.testing.assert_allclose(features(output), encoder.embed(pixels, [heads])[0], atol=TOLERANCE)
-
-
 def test_autocast(encoder):
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        wanted = zeroed(encoder)(PIXELS)
+        wanted = zeroed(encoder, FACTORS)(PIXELS)
         with ccs.ablate(encoder, FACTORS):
             output = encoder(PIXELS)
     pooled = (getattr(output_part, "pooler_output", output_part).float() for output_part in (output, wanted))
@@ -287,23 +269,10 @@ def test_projections_changed_inside_stay_changed_and_ablated(encoder):
         assert not any(type(part).__module__.startswith("ccs") for part in encoder.modules())
     merged, normed = merging.weight.detach().clone(), parts[2].weight.detach().clone()
     parametrize.remove_parametrizations(parts[2], "weight")
-    np.testing.assert_allclose(features(zeroed(encoder)(PIXELS)), ablated, atol=2e-6)
+    np.testing.assert_allclose(features(zeroed(encoder, FACTORS)(PIXELS)), ablated, atol=2e-6)
     assert torch.equal(merged, merging.weight)
     assert torch.allclose(normed, parts[2].weight)
     assert not list(leftovers(encoder))
-
-
-def test_nested_blocks(tiny_folder, tiny_model):
-    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
-    before = bits(module)
-    with torch.no_grad(), ccs.ablate(module, "L1.H3 L0.H1"), ccs.ablate(module, "L1.H3, L1.H0") as heads:
-        ablated = features(module.encode_image(PIXELS))
-    assert heads == HeadSet.parse("L1.H0 L1.H3")
-    np.testing.assert_allclose(ablated, tiny_model.embed_images(PIXELS, HEADS), atol=TOLERANCE)
-    with pytest.raises(ZeroDivisionError), ccs.ablate(module, "L5.H0"):
-        raise ZeroDivisionError
-    assert bits(module) == before
-    assert not list(leftovers(module))
 
 
 def test_training_inside_keeps_what_it_learned_and_the_ablation(tiny_folder):
@@ -343,49 +312,30 @@ def test_checkpointing_that_runs_again_after_the_block_is_an_error(encoder):
         loss.backward()
 
 
-def test_copies_and_threads(encoder):
-    """Blocks that end in another order than they began; copies, replicas, and pickles made inside."""
+def test_nested_blocks_copies_and_threads(encoder):
+    """Blocks that end in another order than they began, or with an error; copies and pickles made inside."""
     with torch.no_grad():
-        plain = features(encoder(PIXELS))
-        first, second = ccs.ablate(encoder, "L1.H0=0.5"), ccs.ablate(encoder, FACTORS)
+        plain, nested = features(encoder(PIXELS)), features(zeroed(encoder, FACTORS)(PIXELS))
+        inner = features(zeroed(encoder, "L1.H0 L2.H3=0.3")(PIXELS))
+        first, second = ccs.ablate(encoder, "L1.H0 L2.H1"), ccs.ablate(encoder, "L1.H0, L2.H3=0.3")
         first.__enter__()
-        second.__enter__()
+        assert str(second.__enter__()) == "L1.H0 L2.H3=0.3"
         duplicate, loaded = copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))
-        ablated = features(encoder(PIXELS))
         replica = attentions(encoder)[1]._replicate_for_data_parallel()
         assert type(replica) is type(attentions(encoder)[1])
-        np.testing.assert_array_equal(features(duplicate(PIXELS)), ablated)
+        np.testing.assert_allclose(features(encoder(PIXELS)), nested, atol=TOLERANCE)
+        np.testing.assert_allclose(features(duplicate(PIXELS)), nested, atol=TOLERANCE)
         np.testing.assert_array_equal(features(loaded(PIXELS)), plain)
         first.__exit__(None, None, None)
         with ThreadPoolExecutor(1) as pool:
             output = pool.submit(encoder, PIXELS).result()
-        np.testing.assert_allclose(features(output), ablated, atol=TOLERANCE)
+        np.testing.assert_allclose(features(output), inner, atol=TOLERANCE)
         second.__exit__(None, None, None)
+        with pytest.raises(ZeroDivisionError), ccs.ablate(encoder, FACTORS):
+            raise ZeroDivisionError
         for model in (encoder, duplicate, loaded):
             np.testing.assert_array_equal(features(model(PIXELS)), plain)
     assert not [*leftovers(encoder), *(part for part in loaded.modules() if "_ccs_site" in part.__dict__)]
-
-
-def test_means(tiny_model):
-    heads = tiny_model.at_means("L5.H1=mean L3.H0=mean L4.H3=0.2", PIXELS)
-    with torch.no_grad(), ccs.ablate(tiny_model.clip, heads):
-        ablated = features(tiny_model.clip.encode_image(PIXELS))
-    np.testing.assert_allclose(ablated, tiny_model.embed_images(PIXELS, heads), atol=TOLERANCE)
-
-
-def test_a_model_of_ccs(tiny_model):
-    """Its embeddings, contributions, and maps inside a block are those with the heads as an argument."""
-    wanted = [
-        tiny_model.embed_images(PIXELS, "L5.H1"),
-        tiny_model.embed_texts(TEXTS, ablate="T1.H0=0.3"),
-        ccs.heatmap(tiny_model, PIXELS, TEXTS, ablate="L5.H1"),
-    ]
-    with ccs.ablate(tiny_model, "L5.H1 T1.H0=0.3"):
-        results = [tiny_model.embed_images(PIXELS), tiny_model.embed_texts(TEXTS)]
-    with ccs.ablate(tiny_model, "L5.H1"):
-        results.append(ccs.heatmap(tiny_model, PIXELS, TEXTS))
-    for ours, theirs in zip(results, wanted, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
 
 
 # Errors ----------------------------------------------------------------------------------------------------
@@ -411,9 +361,8 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
         encoder(PIXELS)
     del attention.forward
     block, duplicate = blocks(encoder)[2], copy.deepcopy(attention)
-    name = "self_attn" if hasattr(block, "self_attn") else "attn"
     with ccs.ablate(encoder, "L1.H0 L2.H0"):
-        setattr(block, name, duplicate)
+        setattr(block, attention_name(block), duplicate)
         with pytest.raises(ccs.InputError, match=r"^L2\.H0 not ablated"):
             encoder(PIXELS)
     assert not list(leftovers(encoder))
@@ -424,6 +373,9 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
     texts = CLIPTextModel(CLIPTextConfig(**small))
     bert = BertModel(BertConfig(**small, vocab_size=50))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
+    shared = copy.deepcopy(encoder)
+    for block in blocks(shared)[1:3]:
+        setattr(block, attention_name(block), attentions(shared)[1])
     for model, heads, message in (
         (bert, "T0.H1", "BertModel isn't built like CLIP's or SigLIP's text encoder"),
         (languages.llama(), "L0.H1", "isn't built like CLIP's or SigLIP's image encoder"),
@@ -434,19 +386,12 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
         (texts, "T1.H0=mean", "differs from text to text"),
         (encoder, "L1.H0=mean", "needs images"),
         (tiny_model, "T9.H0", "outside this model"),
+        (shared, "L1.H0", "Layer 1 shares its attention"),
         (languages.pixtral(), "L0.H1", "PixtralVisionModel inside Llava.* isn't built like CLIP's"),
     ):
         with pytest.raises(ccs.InputError, match=message), ccs.ablate(model, heads):
             pass
     assert not list(leftovers(encoder))
-
-
-def test_shared_modules_are_refused(encoder):
-    first, second, *_ = blocks(encoder)[1:]
-    name = "self_attn" if hasattr(first, "self_attn") else "attn"
-    setattr(second, name, getattr(first, name))
-    with pytest.raises(ccs.InputError, match="Layer 1 shares its attention"), ccs.ablate(encoder, "L1.H0"):
-        pass
 
 
 # Two encoders, and encoders inside other models ------------------------------------------------------------
@@ -465,19 +410,13 @@ def test_both_encoders_of_transformers_models(write, tmp_path):
         with ccs.ablate(image_encoder, heads), ccs.ablate(text_encoder, text_heads):
             np.testing.assert_allclose(features(module.get_image_features(PIXELS)), images, atol=TOLERANCE)
             np.testing.assert_allclose(features(module.get_text_features(tokens)), texts, atol=TOLERANCE)
+    maps = ccs.heatmap(ours, PIXELS, texts, ablate=heads)
     with ccs.ablate(ours, text_heads | heads):
         np.testing.assert_allclose(features(ours.clip.encode_image(PIXELS)), images, atol=TOLERANCE)
+        np.testing.assert_allclose(ours.embed_images(PIXELS), images, atol=TOLERANCE)
+        np.testing.assert_allclose(ccs.heatmap(ours, PIXELS, texts), maps, atol=TOLERANCE)
         np.testing.assert_allclose(ours.embed_texts(TEXTS), texts, atol=TOLERANCE)
     assert bits(module) == before
-
-
-def zero_columns(encoder, heads):
-    """Zero the heads' columns of the output projections, eight for each, by the modules' names."""
-    names = ("out_proj", "proj", "projection")
-    parts = [part for label, part in encoder.named_modules() if label.split(".")[-1] in names]
-    linear = [part for part in parts if isinstance(part, nn.Linear)]
-    for head in heads:
-        linear[head.layer].weight.data[:, 8 * head.head : 8 * head.head + 8] = 0
 
 
 @pytest.mark.filterwarnings("ignore:Ablating")
@@ -490,8 +429,8 @@ def test_image_encoders_inside_other_models(name):
     with ccs.ablate(model, heads):
         ablated = read(model)
     copied = copy.deepcopy(model)
-    labels = ((label.split(".")[-1], part) for label, part in copied.named_modules())
-    zero_columns(next(part for label, part in labels if label in languages.ENCODERS), heads)
+    names = (name for name, _ in model.named_modules() if name.split(".")[-1] in languages.ENCODERS)
+    copied.set_submodule(name := next(names), zeroed(model.get_submodule(name), heads))
     torch.testing.assert_close(ablated, read(copied), atol=2e-6, rtol=0)
     assert float((ablated - plain).abs().max()) > 1e-3
     assert torch.equal(read(model), plain)
@@ -507,11 +446,10 @@ def test_a_text_encoder_alone(kind, heads):
     """As in Stable Diffusion, whose text encoder is a CLIPTextModel; its heads may be called L, too."""
     model = kind(CLIPTextConfig(**languages.TEXT)).eval()
     shake(model, 0)
-    copied = copy.deepcopy(model)
-    zero_columns(copied, HeadSet.parse("L0.H1 L1.H3"))
     with torch.no_grad(), ccs.ablate(model, heads) as ablated:
         output = model(languages.TOKENS)[0]
     assert str(ablated) == "T0.H1 T1.H3"
     with torch.no_grad():
-        torch.testing.assert_close(output, copied(languages.TOKENS)[0], atol=2e-6, rtol=0)
+        expected = zeroed(model, "L0.H1 L1.H3")(languages.TOKENS)[0]
+        torch.testing.assert_close(output, expected, atol=2e-6, rtol=0)
         assert float((output - model(languages.TOKENS)[0]).abs().max()) > 1e-3

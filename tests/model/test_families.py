@@ -1,9 +1,7 @@
 """Every architecture of open_clip, shrunk: accepted and exact, or refused with the reason."""
 
-import copy
 import re
 from collections import Counter
-from itertools import product
 
 import numpy as np
 import open_clip
@@ -17,6 +15,7 @@ from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import Encoder, TextEncoder
 from tests.support import shrunk
 from tests.support.encoders import TOLERANCE
+from tests.support.tiny_model import tiny_clip
 
 NOT_OF_THE_SMALL = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
 REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
@@ -36,34 +35,56 @@ def different(names, config):
     return {names[0]: len(names) for names in by_settings.values()}
 
 
-@pytest.mark.parametrize("name", different(ARCHITECTURES, shrunk.vision_config))
+VARIANTS = {
+    "plain": {},
+    "ln after pooling": {"final_ln_after_pool": True},
+    "GELU by tanh": {"act_kwargs": {"approximate": "tanh"}},
+    "one layer": {"layers": 1},
+    "uneven patches": {"image_size": 36, "patch_size": 8},
+    "fixed positions": {"pos_embed_type": "sin_cos_2d"},
+    "patch dropout": {"patch_dropout": 0.5},
+    "average of normed patches": {"pool_type": "avg"},
+}
+"""Entries of vision_cfg."""
+
+
+@pytest.mark.parametrize("name", [*different(ARCHITECTURES, shrunk.vision_config), *VARIANTS])
 def test_every_accepted_architecture_is_exact(name):
-    visual = shrunk.encoder(name)
+    """Embeddings, contributions, and maps, of all heads on, ablated, and scaled."""
+    visual = tiny_clip(0, **VARIANTS[name]).visual.eval() if name in VARIANTS else shrunk.encoder(name)
     sharpen(visual)  # where attention is nearly even, mistakes in it hide
     encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    off = HeadSet(list(encoder.all_heads)[::3])
-    last = HeadSet([Head(encoder.n_layers - 1, 0)])
-    embeddings, readout = encoder.embed_and_read(x, [off, last], entering=True)
-    direct, remainder = encoder.contributions(readout)
-    expected = plain(visual, x)
-    np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(direct.sum(1) + remainder, expected, atol=TOLERANCE)
-    along = torch.eye(encoder.dim)[:2]
-    contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
-    for number in range(encoder.n_layers):
-        for sent in encoder.by_token(readout, encoder.all_heads.of_layer(number), along):
-            np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=1e-6)
-    scaled = [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0, 0.3, 1.5)]
-    same, zero, *rescaled = encoder.embed(x, scaled)
+    off, last = HeadSet(list(encoder.all_heads)[::3]), HeadSet([Head(encoder.n_layers - 1, 0)])
+    scaled = Intervention({head: (0.3, 1.5, 0)[place % 3] for place, head in enumerate(off)})
+    same, zero = encoder.embed(x, [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0)])
     assert torch.equal(same, encoder.embed(x)[0])
     assert torch.equal(zero, encoder.embed(x, [off])[0])
-    for factor, embedded in zip((0.3, 1.5), rescaled, strict=True):
-        np.testing.assert_allclose(embedded, plain(zeroed(visual, off, factor), x), atol=TOLERANCE)
-    for plan, embedded in zip((off, last), embeddings, strict=True):
-        expected_ablated = plain(zeroed(visual, plan), x)
-        np.testing.assert_allclose(embedded, expected_ablated, atol=TOLERANCE)
-        assert (expected_ablated - expected).abs().max() > 1e-4
+    embeddings, along = encoder.embed_and_read(x, [off, last, scaled])[0], torch.eye(encoder.dim)[:2]
+    for heads, embedded in zip((off, last, scaled), embeddings, strict=True):
+        expected = plain(zeroed(visual, heads), x)
+        np.testing.assert_allclose(embedded, expected, atol=TOLERANCE)
+        with ccs.ablate(visual, heads):
+            np.testing.assert_allclose(plain(visual, x), expected, atol=TOLERANCE)
+        assert (expected - plain(visual, x)).abs().max() > 1e-4
+    for heads in (HeadSet(), scaled):
+        changed, slow = encoder.ablated(heads), Encoder(zeroed(visual, heads))
+        _, readout = changed.embed_and_read(x, entering=True)
+        _, slow_readout = slow.embed_and_read(x, entering=True)
+        direct, remainder = changed.contributions(readout)
+        with ccs.ablate(visual, heads):
+            inside = encoder.contributions(encoder.embed_and_read(x)[1])
+        for values, same, expected in zip(
+            (direct, remainder), inside, slow.contributions(slow_readout), strict=True
+        ):
+            np.testing.assert_allclose(values, expected, atol=3e-6)
+            np.testing.assert_allclose(same, expected, atol=3e-6)
+        np.testing.assert_allclose(readout.unit, plain(slow._module, x), atol=TOLERANCE)
+        np.testing.assert_allclose(direct.sum(1) + remainder, plain(slow._module, x), atol=TOLERANCE)
+        contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
+        for number in range(encoder.n_layers):
+            for sent in changed.by_token(readout, encoder.all_heads.of_layer(number), along):
+                np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=3e-6)
 
 
 def test_all_other_architectures_are_refused_with_the_reason():
@@ -98,11 +119,8 @@ def test_every_text_encoder_is_exact_or_refused_with_the_reason():
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
             tokens[row, last:], tokens[row, last] = 0, end
         off = HeadSet(list(encoder.all_heads)[::3])
-        plans, copies = [off, Intervention(dict.fromkeys(off, 0.5))], [copy.deepcopy(text) for _ in range(2)]
-        for head, (copied, factor) in product(off, zip(copies, (0.0, 0.5), strict=True)):
-            projection = copied.transformer.resblocks[head.layer].attn.out_proj
-            projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] *= factor
-        expected, *wanted = (plain(module, tokens) for module in (text, *copies))
+        plans = [off, Intervention(dict.fromkeys(off, 0.5))]
+        expected, *wanted = (plain(zeroed(text, heads), tokens) for heads in (HeadSet(), *plans))
         assert (wanted[0] - expected).abs().amax(1).min() > 1e-4
         places = encoder.read_at(tokens)
         for place in torch.unique(places):

@@ -19,34 +19,28 @@ CHOSEN = HeadSet.parse("L5.H3 L2.H1 L4.H0 L4.H2")
 TEXTS = ["a photo of a dog", "a red house"]
 
 
-def test_contributions_are_those_of_the_reference(model):
-    x = pixels(model, 3)
+def test_contributions_are_those_of_the_reference(model, monkeypatch):
+    """Of all heads; of some, they come from one pass with embeddings of plans."""
+    x, plans = pixels(model, 3), [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
     direct, remainder = model.contributions(x, batch_size=2)
     _, sent, expected_remainder = plain_parts(model, x)
     expected = sent.sum(3)
-    assert direct.shape == (3, model.n_layers, model.n_heads, model.dim)
     np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
     np.testing.assert_allclose(remainder, expected_remainder, atol=TOLERANCE)
     with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
         model.contributions(model.trunk(x))
-
-
-@pytest.mark.parametrize("names", ["L5.H3 L2.H1 L4.H0 L4.H2", "L0.H1", ""])
-def test_chosen_heads_and_embeddings_come_from_one_pass(model, names, monkeypatch):
-    x, heads = pixels(model, 3), HeadSet.parse(names)
-    chosen = [plain_parts(model, x)[1].sum(3)[:, head.layer, head.head] for head in heads]
-    plans = [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
-    slow = [plain(zeroed(model.clip.visual, off), x) for off in plans]
-    everything = plain(model.clip.visual, x)
+    whole, *slow = (plain(zeroed(model.clip.visual, off), x) for off in (HeadSet(), *plans))
     passes = count_layers(model, monkeypatch)
-    embedded, (direct, remainder) = model.embed_with_contributions(x, plans, heads)
-    assert passes.count(0) == 1
-    np.testing.assert_allclose(embedded, slow, atol=TOLERANCE)
-    assert direct.shape == (3, len(heads), model.dim)
-    for row, effect in enumerate(chosen):
-        np.testing.assert_allclose(direct[:, row], effect, atol=TOLERANCE)
-    np.testing.assert_allclose(direct.sum(1) + remainder, everything, atol=TOLERANCE)
-    np.testing.assert_allclose(model.contributions(x, heads, batch_size=2).direct, direct, atol=1e-6)
+    for names in (str(CHOSEN), "L0.H1", ""):
+        heads = HeadSet.parse(names)
+        passes.clear()
+        embedded, (direct, remainder) = model.embed_with_contributions(x, plans, heads)
+        assert passes.count(0) == 1
+        np.testing.assert_allclose(embedded, torch.stack(slow), atol=TOLERANCE)
+        chosen = expected[:, [head.layer for head in heads], [head.head for head in heads]]
+        np.testing.assert_allclose(direct, chosen, atol=TOLERANCE)
+        np.testing.assert_allclose(direct.sum(1) + remainder, whole, atol=TOLERANCE)
+        np.testing.assert_allclose(model.contributions(x, heads, batch_size=2).direct, direct, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +103,10 @@ def test_maps_are_those_of_the_reference(model):
 def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
     x, off = pixels(model, 3), Intervention.parse("L2.H1=0.3 L4.H3 L4.H0")
     other = copy.copy(model)
-    other.encoder = Encoder(copy.deepcopy(model.clip.visual))
-    with torch.no_grad():
-        for head in off:
-            weight, d = other.encoder.layers[head.layer].projection.weight, model.head_dim
-            weight[:, head.head * d : head.head * d + d] *= off[head].factor
+    other.encoder = Encoder(zeroed(model.clip.visual, off))
+    looks = ccs.attention(model, x, CHOSEN, ablate=off)
+    np.testing.assert_allclose(looks, ccs.attention(other, x, CHOSEN), atol=1e-6)
+    assert np.abs(looks - ccs.attention(model, x, CHOSEN)).max() > 1e-4
     maps = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, ablate=off)
     slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
     same = [number for number, head in enumerate(CHOSEN) if head != Head(4, 0)]
@@ -162,20 +155,6 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
         assert float((maps - maps[..., :1]).abs().max()) > 1e-6
 
 
-@pytest.mark.parametrize("name", ["EVA02-E-14", "EVA02-B-16"])  # norms after and inside attention
-@pytest.mark.parametrize("off", ["L2.H0", "L2.H0=0.3"])
-def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
-    visual = shrunk.encoder(name)
-    sharpen(visual)
-    encoder = Encoder(visual)
-    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    along, head = torch.eye(encoder.dim), HeadSet.parse("L2.H1")
-    encoder = encoder.ablated(Intervention.parse(off))
-    _, readout = encoder.embed_and_read(x, entering=True)
-    (sent,) = encoder.by_token(readout, head, along)
-    np.testing.assert_allclose(sent.sum(-1), encoder.contributions(readout, head)[0][:, 0], atol=1e-6)
-
-
 def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     x = pixels(tiny_model, 1)
     for heads, message in {"L9.H0": "outside this model", "": "Expected at least one head"}.items():
@@ -189,50 +168,28 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
 
 
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "ViT-L-14-CLIPA"])
-def test_maps_of_scaled_and_edited_heads_sum_to_their_contributions(name):
+def test_maps_of_edited_heads_sum_to_their_contributions(name):
     encoder = Encoder(shrunk.encoder(name))
-    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    along = torch.randn(3, encoder.dim, generator=torch.Generator().manual_seed(2))
     layer, d = encoder._n_blocks - 1, encoder.head_dim
-    edit = torch.randn(d + 1, d, generator=torch.Generator().manual_seed(3))
-    heads = [Head(layer, 0), Head(layer, 1)]
-    changes = Intervention({heads[0]: "erase:kind", heads[1]: 0.3}, {"erase:kind": {heads[0]: edit}})
-    ablated = encoder.ablated(changes)
-    readout = ablated.embed_and_read(x, entering=True)[1]
-    sums = torch.stack([sent.sum(-1) for sent in ablated.by_token(readout, HeadSet(heads), along)], 1)
-    expected = ablated.contributions(readout, HeadSet(heads))[0] @ along.T
+    x, along, edit = (
+        torch.randn(2, 3, *encoder.image_size),
+        torch.randn(3, encoder.dim),
+        torch.randn(d + 1, d),
+    )
+    heads = HeadSet([Head(layer, 0), Head(layer, 1)])
+
+    def contribute(encoder):
+        readout = encoder.embed_and_read(x, entering=True)[1]
+        return readout, encoder.contributions(readout, heads)[0] @ along.T
+
+    edits = Intervention({heads[0]: "erase:kind", heads[1]: 0.3}, {"erase:kind": {heads[0]: edit}})
+    edited = encoder.ablated(edits)
+    readout, expected = contribute(edited)
+    sums = torch.stack([sent.sum(-1) for sent in edited.by_token(readout, heads, along)], 1)
     np.testing.assert_allclose(sums, expected, atol=1e-5)
-    assert not np.allclose(
-        expected, encoder.contributions(encoder.embed_and_read(x)[1], HeadSet(heads))[0] @ along.T
-    )
-
-
-def test_contributions_through_an_edited_pool_are_refused():
-    encoder = Encoder(shrunk.encoder("ViT-B-16-SigLIP"))
-    head, d = Head(encoder.n_layers - 1, 1), encoder.head_dim
-    edited = encoder.ablated(
-        Intervention({head: "erase:kind"}, {"erase:kind": {head: torch.randn(d + 1, d)}})
-    )
-    with pytest.raises(InputError, match="edited heads of a pool"):
-        edited.embed_and_read(torch.randn(1, 3, *encoder.image_size))
-
-
-@pytest.mark.parametrize("factor", [0, 0.3])
-@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50"])
-def test_contributions_under_ablation_are_those_of_scaled_weights(name, factor):
-    """Also if a head of the pool is ablated, through which the blocks' heads reach the embedding."""
-    visual = shrunk.encoder(name)
-    encoder = Encoder(visual)
-    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    heads = HeadSet([encoder.all_heads[0], Head(encoder.n_layers - 1, 1)])
-    scaled = Encoder(zeroed(visual, heads, factor))
-    expected = scaled.contributions(scaled.embed_and_read(x)[1])
-    changes = Intervention(dict.fromkeys(heads, factor))
-    ablated = encoder.ablated(changes)
-    results = [ablated.contributions(ablated.embed_and_read(x)[1])]
-    with ccs.ablate(visual, changes):
-        results.append(encoder.contributions(encoder.embed_and_read(x)[1]))
-    for direct, remainder in results:
-        np.testing.assert_allclose(direct, expected[0], atol=1e-6)
-        np.testing.assert_allclose(remainder, expected[1], atol=1e-6)
-        np.testing.assert_allclose(direct.sum(1) + remainder, plain(scaled._module, x), atol=TOLERANCE)
+    assert not np.allclose(expected, contribute(encoder)[1])
+    if encoder.n_layers > encoder._n_blocks:
+        pool = Head(encoder.n_layers - 1, 1)
+        edits = Intervention({pool: "erase:kind"}, {"erase:kind": {pool: edit}})
+        with pytest.raises(InputError, match="edited heads of a pool"):
+            contribute(encoder.ablated(edits))
