@@ -19,7 +19,7 @@ from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
 from ccs.app.state import OWN, clean_line, describe_problem, parse_ablation, require_choice
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
@@ -127,6 +127,21 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
 
 
 post_fields("heads/ablate", "ablate")  # "" turns all heads on
+
+
+@post("heads/change")
+def change_heads(screen: Screen, heads: Long = "") -> None:
+    """Turn heads on or off, or scale or edit them; the others stay as they are.
+
+    Args:
+        screen: The screen that the form changes.
+        heads: The heads, each with its change, such as `L5.H0=1 L6.H1=erase:gender`; a factor of 1 turns a
+            head on.
+
+    Raises:
+        InputError: If the text doesn't name heads.
+    """
+    screen.change(ablate=str(screen.state.ablate | Intervention.parse(heads)))
 
 
 @post("heads/undo")

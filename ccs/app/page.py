@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.app.html import count, head_state, render
+from ccs.app.html import count, head_states, render
 from ccs.app.jobs import Job, NotReady, wait_for_nothing
 from ccs.app.services import analyses, examples, model_cache
 from ccs.app.services.records import HeadRecord
@@ -19,7 +19,7 @@ from ccs.app.session import Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
 from ccs.app.views.fairer import LOSSES
-from ccs.app.views.query import BiasQuery, embed_query, head_states
+from ccs.app.views.query import BiasQuery, embed_query
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, Head
 from ccs.texts.score import level
@@ -140,17 +140,17 @@ def _column(screen: Screen) -> dict[str, Any]:
     sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
     grid = {"heads": screen.grid_heads, "Head": Head, "table": _table(screen), "sets": sets, "level": level}
     grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": claims.truth(state.model)}
-    forms = {"head_states": head_states, "examples": examples, "analyses": analyses, "losses": LOSSES}
+    forms = {"examples": examples, "analyses": analyses, "losses": LOSSES}
     return {**grid, **forms}
 
 
 def _table(screen: Screen) -> Figure:
     """Return the grid as a table, which its button saves."""
-    rows = []
+    rows, states = [], head_states(screen.state.ablate)
     for record in map(screen.records.head, screen.grid_heads):
         score = record.score if record.published else record.ccs
         cells = [str(record.head), record.concept, score, record.k, record.level, record.share]
-        rows.append([*cells, record.variance, head_state(screen.state.ablate, record.head)])
+        rows.append([*cells, record.variance, states.get(record.head, "on")])
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "state"]
     return Figure("heads", pd.DataFrame(rows, columns=columns), screen.settings)
 

@@ -60,7 +60,7 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     assert 'aria-pressed="false">Erase skin tone<' in html["left"]
     do(screen, "heads/ablate", ablate=edit)
     html, _ = finished(screen)
-    assert "1 head off, 1 edited" in html["strip"]
+    assert "1 head off, 1 head edited" in html["strip"]
     assert {row["head"]: row["state"] for row in rows("heads", screen)}["L7.H2"] == "edited"
     people, heads = small_gallery(), Intervention.parse(edit)
     fitted, _ = fit_edits(model, heads, people.images, people.groups)
@@ -77,6 +77,10 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
         ours, theirs = (table.of(metric)["after"] for table in (measured, library))
         assert ours.to_dict() == pytest.approx(theirs.to_dict(), abs=1e-6)
     do(screen, "heads/toggle", head="L7.H2")
+    assert screen.state.ablate == HeadSet.parse("L6.H1")
+    do(screen, "heads/change", heads="L7.H2=erase:skin tone")
+    assert str(screen.state.ablate) == edit
+    do(screen, "heads/change", heads="L7.H2=1")
     assert screen.state.ablate == HeadSet.parse("L6.H1")
     do(screen, "heads/undo")
     assert str(screen.state.ablate) == edit

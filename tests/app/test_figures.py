@@ -12,7 +12,7 @@ import ccs
 from ccs import Head, HeadSet, results
 from ccs.analysis.galleries import embed_occupations
 from ccs.analysis.preference import measure_part_changes
-from ccs.app.html import interval
+from ccs.app.html import number
 from ccs.app.page import regions
 from ccs.app.services.images import extremes
 from ccs.app.session import App
@@ -130,11 +130,12 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
     before, after = model.embed_images(list(gallery.images), [HeadSet(), off])
     (expected,) = measure_part_changes(before, [after], task, draws=query_view.DRAWS)
+    html = regions(screen)["main"]
     for ours, theirs in ((changes.general, expected.general), (changes.specific, expected.specific)):
         known = pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-4)
         assert (ours.value, ours.low, ours.high) == known
-        change = interval(ours.value, ours.low, ours.high, sign=True)
-        assert f'</th><td class="num">{change}' in regions(screen)["main"]
+        value, low, high = (number(end, 2, sign=True) for end in (ours.value, ours.low, ours.high))
+        assert f'</th><td class="num">{value} <span class="ci">({low} to {high})</span>' in html
 
 
 def test_the_program_of_bias_prints_what_is_shown(app):

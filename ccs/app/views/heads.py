@@ -20,7 +20,6 @@ from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import classify
 from ccs.app.views.base import Figure, View, empty, if_ready, run_lines
-from ccs.app.views.query import head_states
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 
@@ -41,7 +40,6 @@ def show_heads(screen: Screen) -> dict[str, Any]:
     return {
         "record": record,
         "search": search,
-        "states": head_states(screen, head),
         "texts": "" if head.encoder == TEXT else _texts(screen, record),
         "parts": if_ready(partial(_panel, screen, record)),
     }

@@ -22,7 +22,7 @@ from ccs.app.state import NO_HEADS, OWN, State
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
-from ccs.heads import ERASE, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
+from ccs.heads import TEXT, HeadSet
 from ccs.metrics import ranking
 from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
@@ -192,26 +192,6 @@ def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_
     """
     first = program("model", model=screen.state.model, ablate=screen.state.ablate)
     return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
-
-
-def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
-    """Return the states that a head can have: on, off, and for an image head the erasure of an attribute.
-
-    Args:
-        screen: The screen, which has the current ablation and the attribute.
-        head: The head.
-
-    Returns:
-        For each state: its label, the ablation that sets it, and whether it is set.
-    """
-    ablate, others = screen.state.ablate, Intervention(screen.state.ablate - {head})
-    choices: dict[str, HeadSet] = {"On": others, "Off": others.with_changes({head: 0.0})}
-    if head.encoder == IMAGE:
-        set_now = {change.attribute for at, change in changes(ablate) if at == head} - {""}
-        for attribute in sorted({screen.app.attribute(screen.state), *set_now}):
-            edit = HeadChange.from_value(f"{ERASE}{attribute}")
-            choices[f"Erase {attribute}"] = others.with_changes({head: edit})
-    return [(label, heads, heads == ablate) for label, heads in choices.items()]
 
 
 @post("bias")
