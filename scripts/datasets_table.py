@@ -14,7 +14,7 @@ def as_markdown() -> str:
     for record in SOURCES.values():
         at = "" if record.revision == "main" else f"at {record.revision[:12]}"
         location = " ".join(filter(None, (record.hub or "local only", record.config, at)))
-        cells = (record.name, record.title, location, record.split, f"{record.rows:,}")
+        cells = (record.name, record.title, location, record.split, f"{record.sample or record.rows:,}")
         lines.append("| " + " | ".join((*cells, record.license, record.verified)) + " |")
     return "\n".join(lines) + "\n"
 

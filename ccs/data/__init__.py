@@ -142,7 +142,7 @@ class DatasetRecord:
     annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has its own files.
-    excerpt: the number of its rows that are fetched, if not all.
+    sample: the number of its images that are drawn by default, if not all.
     large: streamed if only part of it is needed.
     verified: how the id and the columns were checked.
     """
@@ -173,7 +173,7 @@ class DatasetRecord:
     label_in_name: bool = False
     gigabytes: float = 0.0
     large: bool = False
-    excerpt: int = 0
+    sample: int = 0
     license: str = ""
     verified: str = ""
 
@@ -190,7 +190,7 @@ class DatasetRecord:
     @property
     def measured(self) -> bool:
         """True for a whole set that models are measured on, as the study does."""
-        return self.kind != "images" and not self.excerpt
+        return self.kind != "images" and not self.sample
 
     @property
     def address(self) -> str:

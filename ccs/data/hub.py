@@ -1,4 +1,4 @@
-"""Sets on the Hub: the files of a pinned revision, parts of large or untrusted sets, excerpts, and videos.
+"""Sets on the Hub: the files of a pinned revision, parts of large or untrusted sets, and videos.
 
 An untrusted set is read in the sandbox, without a token. No path or address in a card or a row is followed.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import glob
 import re
 import shutil
-import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +46,6 @@ _EXPLANATIONS = {
 """Classes of errors of the Hub's client -> what to do; the first that is an error's is taken."""
 
 
-@cache
-def reachable(seconds: float) -> bool:
-    """Return True if the Hub answers within that time, whatever the answer."""
-    from huggingface_hub import get_session
-
-    answers: list[bool] = []
-
-    def ask() -> None:
-        with suppress(Exception):  # the Hub's client raises dozens of exception types
-            get_session().head(endpoint(), timeout=seconds)
-            answers.append(True)
-
-    asking = threading.Thread(target=ask, daemon=True)  # looking up a host name ignores the timeout
-    asking.start()
-    asking.join(seconds)
-    return bool(answers)
-
-
 @contextmanager
 def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
     """Turn errors of the Hub's client into an InputError that says what to do.
@@ -93,19 +74,24 @@ def download(record: DatasetRecord) -> Files:
         record: The set's record.
 
     Returns:
-        The files, laid out as in the repository, with archives in numbered parts joined.
+        The files, laid out as in the repository, with archives in numbered parts joined. Without a
+        connection, those of an earlier download.
 
     Raises:
         InputError: If the set can't be reached or has no such files.
     """
     from huggingface_hub import constants, snapshot_download
 
-    online = reachable(10)
+    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
     with explained(record.name, record.hub or ""):
-        commit, paths = _data_files(record) if online else (record.revision, [])
-        patterns = [glob.escape(path) for path in paths] or None
-        options: dict[str, Any] = {"allow_patterns": patterns, "local_files_only": not online}
-        folder = Path(snapshot_download(record.hub or "", repo_type="dataset", revision=commit, **options))
+        try:
+            options["revision"], paths = _data_files(record)
+            options["allow_patterns"] = [glob.escape(path) for path in paths]
+        except Exception as error:
+            if isinstance(error, ValueError) or hasattr(error, "response"):  # the Hub answered
+                raise
+            options["local_files_only"] = True
+        folder = Path(snapshot_download(record.hub or "", **options))
     files = list_files(folder, f"{record.address} {folder.name}")
     return _join_parts(files, Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name)
 
@@ -154,10 +140,10 @@ def _join_parts(files: Files, home: Path) -> Files:
 
 
 def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
-    """Read rows of a dataset on the Hub that needn't be downloaded whole.
+    """Read rows of a dataset on the Hub that needn't be downloaded whole, of which only these are fetched.
 
-    These are part of an untrusted dataset, at most `MOST` rows, the excerpt of a known dataset, or part of a
-    large one.
+    They are part of a large dataset, or at most `MOST` rows of an untrusted one, from evenly spaced row
+    groups of evenly spaced files.
 
     Args:
         record: The set's record.
@@ -169,41 +155,25 @@ def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
     Raises:
         InputError: If the set can't be reached or read.
     """
-    if record.name.startswith(PREFIX):
-        return _read_part(record, min(max_rows or MOST, MOST), MAX_BYTES)
-    if record.excerpt:
-        return _excerpt_rows(record)
-    if not record.large or max_rows is None or record.names_file:
+    is_untrusted = record.name.startswith(PREFIX)
+    if not is_untrusted and (not record.large or max_rows is None or record.names_file):
         return None
-    return _read_part(record, max_rows)
-
-
-def _read_part(record: DatasetRecord, max_rows: int, most_bytes: int = 0, *, spaced: bool = True) -> Rows:
-    """Read part of a dataset from its Parquet files, of which only what is needed is fetched.
-
-    Args:
-        record: The set's record.
-        max_rows: Maximum number of rows.
-        most_bytes: Maximum number of bytes of all images of an untrusted dataset.
-        spaced: Whether to read evenly spaced row groups of evenly spaced files, or the first rows.
-
-    Raises:
-        InputError: If the set can't be reached or read.
-    """
-    with explained(record.name, record.hub or "", copy=not most_bytes or bool(record.excerpt)):
-        commit, listed = _data_files(record, token=False if most_bytes else None)
+    max_rows = min(max_rows or MOST, MOST) if is_untrusted else max_rows
+    most_bytes = MAX_BYTES if is_untrusted else 0
+    with explained(record.name, record.hub or "", copy=not is_untrusted):
+        commit, listed = _data_files(record, token=False if is_untrusted else None)
     paths = [path for path in listed if path.lower().endswith(".parquet")]
-    paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows) if spaced else 1)]
+    paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
     paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
-    read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes, spaced=spaced)
-    if most_bytes:
+    read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes)
+    if is_untrusted:
         limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
         read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
     return of_plain(read(), record.name, f"{record.address} {commit}")
 
 
 def _read_remote(
-    record: DatasetRecord, paths: Sequence[str], max_rows: int, server: str, most_bytes: int, *, spaced: bool
+    record: DatasetRecord, paths: Sequence[str], max_rows: int, server: str, most_bytes: int
 ) -> dict[str, Any]:
     """Read rows of these files; server: the Hub's address, which a sandbox may not know yet."""
     from huggingface_hub import HfFileSystem
@@ -214,78 +184,4 @@ def _read_remote(
         token = False if most_bytes else None
         system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
         files = {path: partial(system.open, path, mode="rb", block_size=2**19) for path in paths}
-        return read_parquet(files, record, record.name, max_rows, spaced=spaced).load(most_bytes)
-
-
-# Excerpts -------------------------------------------------------------------------------------------------
-
-# An excerpt is fetched once, by ranges of a Parquet file, and kept. One of people has the first of every race
-# and gender, in turn, so that its beginning is balanced too. Any other excerpt is a dataset's first rows.
-
-
-def excerpt_file(record: DatasetRecord) -> Path:
-    """Return the file in which the excerpt is kept once it has been fetched."""
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HOME) / "clip-ccs" / "excerpts" / f"{record.name}.parquet"
-
-
-def _excerpt_rows(record: DatasetRecord) -> Rows:
-    """Read the excerpt's rows, fetched now if they aren't kept. Raises InputError."""
-    from pyarrow.parquet import read_schema
-
-    from ccs.data.parquet import read_parquet
-
-    if not (file := excerpt_file(record)).exists():
-        fetch_excerpt(record)
-    source = read_schema(file).metadata[b"source"].decode()
-    return read_parquet({file.name: OnDisk(str(file))}, record, source)
-
-
-def fetch_excerpt(record: DatasetRecord) -> None:
-    """Fetch the excerpt and keep it.
-
-    Args:
-        record: The record of its set.
-
-    Raises:
-        InputError: If it can't be fetched, or the set no longer has such rows.
-    """
-    import pyarrow as pa
-    from pyarrow.parquet import write_table
-
-    max_rows = record.excerpt * (2 if record.groups else 1)  # 42 of the rarest group are among 990 rows
-    rows = _read_part(replace(record, revision="main"), max_rows, MAX_BYTES, spaced=False)
-    chosen = list(range(min(rows.count, record.excerpt)))
-    if record.groups:
-        groups = list(zip(rows.columns["race"], rows.columns["gender"], strict=True))
-        chosen = balanced_rows(groups, record.excerpt)
-    if len(chosen) < record.excerpt:
-        raise InputError(f"{record.hub} no longer holds the {record.excerpt} rows of {record.name}.")
-    try:
-        cells = {record.image: pa.array([rows.read(row) for row in chosen], pa.binary())}
-    except OSError as error:
-        raise InputError(f"{record.name} has a row that isn't an image: {error}.") from None
-    cells |= {name: [column[row] for row in chosen] for name, column in rows.columns.items()}
-    source = {"source": f"{record.title}: {rows.source}, {record.license}"}
-    with atomic_write(excerpt_file(record)) as path:
-        write_table(pa.table(cells).replace_schema_metadata(source), path)
-
-
-def balanced_rows(groups: Sequence[tuple[str, ...]], n: int) -> list[int]:
-    """Choose the first rows of every group, the groups in turn.
-
-    Args:
-        groups: Each row's group, such as race and gender.
-        n: The number of rows; if it doesn't divide evenly, the last groups in the alphabet have one less.
-
-    Returns:
-        The rows, or none if a group has too few.
-    """
-    counts, ranked = Counter[tuple[str, ...]](), []
-    for row, group in enumerate(groups):
-        ranked.append((counts[group], group, row))
-        counts[group] += 1
-    chosen = sorted(ranked)[:n]
-    is_full = len(chosen) == n and chosen[-1][0] == (n - 1) // len(counts)
-    return [row for _, _, row in chosen] if is_full else []
+        return read_parquet(files, record, record.name, max_rows).load(most_bytes)

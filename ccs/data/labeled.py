@@ -185,7 +185,7 @@ def make_people(
     at, fields = rows.readable(sample, empty, list(zip(*groups.values(), strict=True)), notes)
     arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
     if record.groups:
-        share = min(1.0, len(at) / record.rows)
+        share = min(1.0, len(at) / (record.sample or record.rows))
         return _gallery(arrays, {name: max(1, round(k * share)) for name, k in record.k.items()}, fields)
     varying = {name: cells for name, cells in arrays.items() if len({*cells}) > 1}
     if not varying or (attributes and len(varying) < len(arrays)):

@@ -185,6 +185,7 @@ def _open(
     record, place, split = _find(spec, kind, split)
     if record.kind == "videos" and kind != "classification":
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
+    sample = replace(sample, max_rows=sample.max_rows or record.sample or None)
     rows = hub_rows(record, sample.max_rows) if place is None else None
     if rows is None:
         files = download(record) if place is None else list_files(place, as_text(str(place)))

@@ -55,8 +55,6 @@ def read_parquet(
     record: DatasetRecord,
     source: str,
     max_rows: int | None = None,
-    *,
-    spaced: bool = True,
 ) -> Rows:
     """Read the rows of Parquet files; images stay where they are.
 
@@ -64,8 +62,7 @@ def read_parquet(
         files: The files by path, in order.
         record: The set's record. Of images without labels (kind "images"), no other columns are read.
         source: Where the rows come from.
-        max_rows: Maximum number of rows, as many of each file; by default all.
-        spaced: Whether these come from evenly spaced row groups of a file, or from its first ones.
+        max_rows: Maximum number of rows, as many of each file, from evenly spaced row groups; by default all.
 
     Raises:
         InputError: If a file is broken or has too large row groups, columns differ, or none holds images.
@@ -86,7 +83,7 @@ def read_parquet(
                 columns = {name: [] for name in schema.names if name not in left_out}
             if missing := {*columns, image_column} - {*schema.names}:
                 raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
-            end, chosen = _row_groups(opened.metadata, opener, total, wanted, spaced=spaced)
+            end, chosen = _row_groups(opened.metadata, opener, total, wanted)
             unusable |= {name: why for name in columns if (why := _unusable(schema.field(name).type))}
             usable = [name for name in columns if name not in unusable]
             # Group by group, since the columns of a group are next to each other in the file.
@@ -120,7 +117,7 @@ def read_parquet(
 
 
 def _row_groups(
-    metadata: pq.FileMetaData, opener: Opener, first: int, wanted: int | None, *, spaced: bool
+    metadata: pq.FileMetaData, opener: Opener, first: int, wanted: int | None
 ) -> tuple[int, list[_Group]]:
     """Choose a file's row groups for `wanted` rows of the set, from row `first` on, and return their end."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -132,7 +129,7 @@ def _row_groups(
     wanted = metadata.num_rows if wanted is None else wanted
     needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
     end, chosen = first, list[_Group]()
-    for number in spread(len(groups), needed) if spaced else range(needed):
+    for number in spread(len(groups), needed):
         count, size = groups[number].num_rows, max(1, groups[number].total_byte_size)
         chosen.append(_Group(opener, number, end, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
         end += count

@@ -7,11 +7,11 @@ from PIL import Image
 
 from ccs.app.services import images
 from ccs.app.views import VIEWS
+from ccs.data import SOURCES
 from ccs.errors import InputError
-from tests.support import fairface_sample as fairface
 from tests.support.app_page import bare_app, check, finished, opened
 from tests.support.datasets_sample import as_parquet, cells, saved
-from tests.support.fairface_sample import PATH
+from tests.support.fairface_sample import RECORD, put_faces
 from tests.support.hub_server import Hub
 
 # fsspec leaves its event loop to the garbage collector.
@@ -34,8 +34,8 @@ def fetched(tmp_path_factory, tiny_folder):
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(images, "MOST", 28)
-        faces = fairface.parquet(fairface.labels_in_turn(), noise)
-        hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
+        patch.setitem(SOURCES, RECORD.name, RECORD)
+        put_faces(hub, noise)
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})
         screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})
         yield screen, *finished(screen)
@@ -78,6 +78,6 @@ def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder
 def test_heads_and_start_show_photographs(fetched):
     app = fetched[0].app
     page = render_screen(app, tab="heads")
-    assert page["main"].count("Open Images V7") == 1
+    assert "open-image-v7-256" in page["main"]
     page = render_screen(app, tab="start")
     assert "FairFace" in page["main"]

@@ -11,7 +11,7 @@ from ccs.app.jobs import Tell, keep_quiet, wait_for_nothing
 from ccs.app.services.cache import Cache, Loader
 from ccs.app.services.images import Images
 from ccs.app.services.model_cache import saw_drawings_only
-from ccs.data import SOURCES, BiasSet, ImageSet, hub
+from ccs.data import SOURCES, BiasSet, ImageSet
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 
@@ -35,7 +35,7 @@ class World(NamedTuple):
 
 
 DRAWN = World("world/faces", "world/subjects", "world/images", "world/counterfactuals")
-PHOTOGRAPHED = World("fairface-600", "cifar10-300", "open-images-300")
+PHOTOGRAPHED = World("fairface-600", "cifar10-300", "hf://datasets/bitmind/open-image-v7-256:train")
 
 
 def world(model: str) -> World:
@@ -54,7 +54,7 @@ class Galleries:
     def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
         self._others, self._cache = {gallery.name: gallery for gallery in others}, cache
         self._own: WeakValueDictionary[str, BiasSet] = WeakValueDictionary()
-        self._drawn, self._loader = functools.cache(_open), Loader(_fetch, len(PHOTOGRAPHED))
+        self._drawn, self._loader = functools.cache(_open), Loader(_open, len(PHOTOGRAPHED))
 
     def names(self, model: str) -> tuple[str, ...]:
         """Return the names of a model's galleries, starting with the default."""
@@ -88,7 +88,8 @@ class Galleries:
             return gallery
         if self.has(name) and name in DRAWN:
             return self._drawn(name)
-        return self._loader.get(name, f"Fetching {SOURCES[name].title} from the Hub, once", tell)
+        title = SOURCES[name].title if name in SOURCES else name
+        return self._loader.get(name, f"Fetching {title} from the Hub, once", tell)
 
     def people(self, name: str, tell: Tell = wait_for_nothing) -> BiasSet:
         """Return a gallery.
@@ -117,12 +118,6 @@ class Galleries:
         """
         images = self.find(name, tell)
         return Images(name, images.images, self._cache, tell, groups=getattr(images, "groups", None) or {})
-
-
-def _fetch(name: str) -> ImageSet:
-    if not hub.excerpt_file(SOURCES[name]).exists():
-        hub.fetch_excerpt(SOURCES[name])
-    return _open(name)
 
 
 def _open(name: str) -> ImageSet:

@@ -25,7 +25,7 @@ FACES = 12
 GALLERY_TITLES = {
     DRAWN.people: "synthetic faces",
     DRAWN.pairs: "synthetic faces that differ in their groups only",
-    PHOTOGRAPHED.people: "FairFace",
+    PHOTOGRAPHED.people: "FairFace (CC BY 4.0)",
 }
 
 
