@@ -8,17 +8,18 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
+import gradio as gr
+from gradio.context import LocalContext
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FORM, IMAGES = 256 * 2**10, 64 * 2**20  # bytes of a form, and of images or a gallery
+FORM, CALL, IMAGES = 256 * 2**10, 16 * 2**20, 64 * 2**20  # bytes of a form, an API call, and of files
 HELD = 192 * 2**20  # bytes of all bodies that are being received
-AT_ONCE, CALLS = 24, 4  # per address: requests and streams at a time, and queued API calls
+AT_ONCE, CALLS = 24, 4  # per address: requests and streams of a kind at a time, and queued API calls
 SECONDS = 60.0  # seconds until a body must have arrived
 API = "/gradio_api"
 POLICY = (
@@ -45,13 +46,13 @@ class Guard:
     def __init__(self, app: ASGIApp, forms: Iterable[str], functions: Iterable[str]) -> None:
         self.app, self._open, self._held = app, Counter[tuple[str, str]](), 0
         posts, names = "|".join(map(re.escape, forms)), "|".join(functions)
-        self._rules = {  # methods and paths -> largest body in bytes
+        self._rules = {  # methods and paths of a kind of request -> largest body in bytes
             r"(GET|HEAD) (/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip)": 0,
             r"GET /(work|program|figure\.csv)": 0,
             r"POST /(images/add|bias/gallery)": IMAGES,
-            f"POST /({posts})": FORM,
+            rf"POST /({posts})": FORM,
             rf"GET (/config|{API}/(info|queue/data|heartbeat/[\w-]{{1,64}}|startup-events))/?": 0,
-            rf"POST {API}/(queue/join|call(/v2)?/({names})|mcp)/?": IMAGES // 4,
+            rf"POST {API}/(queue/join|call(/v2)?/({names})|mcp)/?": CALL,
             rf"POST {API}/cancel/?": FORM,
             rf"GET {API}/call(/v2)?/({names})/\w{{32}}": 0,
         }
@@ -73,21 +74,20 @@ class Guard:
         async def replay() -> Message:
             return unread.pop() if unread else await receive()
 
-        path, client = scope["path"].removeprefix(scope.get("root_path") or ""), client_of(scope)
-        request = f"{scope['method']} {path}"
-        limit = next((limit for rule, limit in self._rules.items() if re.fullmatch(rule, request)), None)
-        slot = client, scope["method"] if limit or path.startswith(API) else "page"
+        path = scope["path"].removeprefix(scope.get("root_path") or "")
+        rule = next((rule for rule in self._rules if re.fullmatch(rule, f"{scope['method']} {path}")), "")
+        kind, limit = (client_of(scope), rule), self._rules.get(rule, 0)
         body, unread = bytearray(), list[Message]()
-        self._open[slot] += 1
+        self._open[kind] += 1
         try:
-            if limit is None:
+            if not rule:
                 raise HTTPException(404, "Not found.")
-            if self._open[slot] > AT_ONCE * (10 if slot[1] == "page" else 1):
+            if self._open[kind] > AT_ONCE * (1 if limit or API in rule else 10):
                 raise HTTPException(429, "Too many requests at a time. Try again in a moment.")
-            if limit:
-                await self._read(Request(scope, receive), body, limit)
-            if limit and path.startswith(API):
-                _check_call(scope, path, client, body)
+            await self._read(Request(scope, receive), body, limit)
+            if limit and API in rule:
+                _check_call(scope, body, limit == CALL)
+            LocalContext.request.set(gr.Request(Request(scope)))  # threads ask ZeroGPU in the visitor's name
             unread.append({"type": "http.request", "body": bytes(body), "more_body": False})
             await self.app(scope, replay, send_secured)
         except HTTPException as refusal:
@@ -96,47 +96,39 @@ class Guard:
             pass
         finally:
             self._held -= len(body)
-            self._open -= Counter([slot])  # drops slots at 0
+            self._open -= Counter([kind])  # drops kinds at 0
 
     async def _read(self, request: Request, body: bytearray, limit: int) -> None:
         """Read the body. Raises HTTPException if it is too large or too slow."""
         try:
             async with asyncio.timeout(SECONDS):
                 async for part in request.stream():
-                    if len(body) + len(part) > limit:
-                        raise HTTPException(413, "The request is too large.")
-                    if self._held + len(part) > HELD:
-                        raise HTTPException(503, "Too much is being sent right now. Try again in a moment.")
                     body += part
                     self._held += len(part)
+                    if len(body) > limit:
+                        raise HTTPException(413, "The request is too large.")
+                    if self._held > HELD:
+                        raise HTTPException(503, "Too much is being sent right now. Try again in a moment.")
         except TimeoutError:
             raise HTTPException(408, "The request took too long to arrive.") from None
 
 
-def _check_call(scope: Scope, path: str, client: str, body: bytearray) -> None:
+def _check_call(scope: Scope, body: bytearray, queued: bool) -> None:
     """Refuse an API call if too many of the client's wait in line, or if Gradio would fail on its body."""
     blocks = scope["app"].get_blocks()
-    if re.search("/(join|call)(/|$)", path):
-        lines = blocks._queue.event_queue_per_concurrency_id.values()
-        waiting = [client_of(event.request.scope) for line in lines for event in line.queue]
-        if waiting.count(client) >= CALLS:
-            raise HTTPException(429, "Too many of your calls are waiting. Try again in a moment.")
+    lines = blocks._queue.event_queue_per_concurrency_id.values()
+    waiting = [client_of(event.request.scope) for line in lines for event in line.queue]
+    if queued and waiting.count(client_of(scope)) >= CALLS:
+        raise HTTPException(429, "Too many of your calls are waiting. Try again in a moment.")
     try:
-        call = json.loads(body, object_pairs_hook=_refuse_files)
-        json.dumps(call, ensure_ascii=False).encode()  # half a surrogate pair breaks the calls of others too
-        if isinstance(call, dict) and call.get("fn_index") not in (None, *blocks.fns):
-            raise ValueError
+        text = json.dumps(call := json.loads(body), ensure_ascii=False)
+        text.encode()  # half a surrogate pair breaks the calls of others too
+        if '"path": ' in text or (isinstance(call, dict) and call.get("fn_index") not in (None, *blocks.fns)):
+            raise ValueError  # Gradio would open or fetch a file
     except (ValueError, RecursionError):
         raise HTTPException(
             422, "The body isn't a call in JSON, or it names a file or an address: send images as base64."
         ) from None
-
-
-def _refuse_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError if Gradio would open or fetch it as a file."""
-    if "path" in (fields := dict(pairs)):
-        raise ValueError
-    return fields
 
 
 def client_of(scope: Scope) -> str:

@@ -59,14 +59,10 @@ class Job:
         client: The visitor's address.
         work: A function of the job that publishes its progress, and returns the regions to show.
         kind: "view" or "analysis". A page has at most one job of a kind.
-        context: Context variables of its thread, by default the caller's.
     """
 
-    def __init__(
-        self, client: str, work: Work, kind: str = "view", context: contextvars.Context | None = None
-    ) -> None:
-        self.client, self.work, self.kind = client, work, kind
-        self.context = context or contextvars.copy_context()
+    def __init__(self, client: str, work: Work, kind: str = "view") -> None:
+        self.client, self.work, self.kind, self.context = client, work, kind, contextvars.copy_context()
         self.share, self.doing, self.regions = 0.0, "Waiting", dict[str, str]()
         self.running = self.stopped = False
         self.last_poll, self.end = time.monotonic(), asyncio.Event()

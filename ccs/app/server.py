@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
-import re
 import secrets
 import time
 from functools import partial
@@ -15,7 +13,6 @@ import gradio as gr
 from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
-from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
 
 from ccs.app import api, page
@@ -36,7 +33,7 @@ PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure 
 KEEP_ALIVE = 75  # seconds that an unused connection stays open, longer than clients and proxies reuse one
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 UNKEPT = {"cache-control": "no-store"}
-MAX_FIELDS, KEY = 100, 64  # fields of a form, and characters of a page's key
+MAX_FIELDS = 100  # of a form
 
 
 class Pages:
@@ -57,7 +54,7 @@ class Pages:
         server.add_route("/cancel", self.watch, ["POST"])
         server.get("/program")(self.program)
         server.get("/figure.csv")(self.save_figure)
-        server.get("/tables/{name}")(self.tables)
+        server.get("/tables/{key}.zip")(self.tables)
         server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
         for path in ROUTES:
             server.add_route(f"/{path}", partial(self.click, path=path), ["POST"])
@@ -66,7 +63,7 @@ class Pages:
         """Answer with the whole page, of a new visitor."""
         key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
         screen = await run_in_threadpool(open_screen, self.app, session, dict(request.query_params))
-        job = self._start(request, key, screen, partial(page.work, screen))
+        job = self._start(key, screen, partial(page.work, screen))
         await job.finished(FIRST)
         regions = page.fragment(session.jobs, {}, whole=True)
         values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": regions}
@@ -82,10 +79,9 @@ class Pages:
         async with request.form(max_fields=MAX_FIELDS) as form:
             files = [file for file in form.getlist("files") if getattr(file, "filename", "")]
             fields: dict[str, Any] = {"page": "", "at": "", **form, "files": files}
-            key = re.sub(r"[^\w-]", "", str(fields["page"]), flags=re.ASCII)[:KEY] or secrets.token_urlsafe(
-                16
-            )
-            session = self.sessions.find(key) or Session(client_of(request.scope))
+            key = str(fields["page"])
+            if (session := self.sessions.find(key)) is None:
+                key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
             screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
             before, analysis, session.notices = screen.state, None, ()
             try:
@@ -97,28 +93,23 @@ class Pages:
                 session.notify("That didn't work; the error was logged.")
         session.jobs = {kind: job for kind, job in session.jobs.items() if not job.stopped}
         if analysis is not None:
-            self._start(request, key, screen, analysis, "analysis")
+            self._start(key, screen, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
-        job = self._start(request, key, screen, partial(page.work, screen, fresh=not same))
-        await job.finished(SOON)
-        return self._answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
+        await self._start(key, screen, partial(page.work, screen, fresh=not same)).finished(SOON)
+        return _answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
 
-    def _start(self, request: Request, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
+    def _start(self, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
         """Start work for a page in place of its last work of the kind."""
         session = screen.session
         if kind in session.jobs:
             session.jobs[kind].stopped = True
-        session.jobs[kind] = job = Job(client_of(request.scope), work, kind, _visitor_context(request))
+        session.jobs[kind] = job = Job(session.client, work, kind)
         self.sessions.keep(key, session)
         try:
             self.jobs.start(job)
         except InputError as error:
             session.notify(str(error))
         return job
-
-    def _answer(self, request: Request, session: Session, **headers: str) -> Response:
-        have = parse_query(request.headers.get("x-have", ""))
-        return HTMLResponse(page.fragment(session.jobs, have), headers={**UNKEPT, **headers})
 
     async def watch(self, request: Request) -> Response:
         """Answer with the new results of a page's work, as soon as they are there. A POST cancels it."""
@@ -131,7 +122,7 @@ class Pages:
             job.last_poll, job.stopped = time.monotonic(), job.stopped or request.method == "POST"
         if running:
             await running[0].finished(POLL if running[0].kind == "analysis" else 0.25)
-        return self._answer(request, session)
+        return _answer(request, session)
 
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""
@@ -142,8 +133,7 @@ class Pages:
         """Answer with a figure of a screen as CSV. Its values wait their turn unless they are kept."""
         screen = await run_in_threadpool(self._screen, request)
         name = request.query_params.get("figure", "")
-        job = Job(client_of(request.scope), partial(page.csv, screen, name), "csv", _visitor_context(request))
-        self.jobs.start(job)
+        self.jobs.start(job := Job(client_of(request.scope), partial(page.csv, screen, name), "csv"))
         await job.finished(SILENT)
         job.stopped = True
         if name not in job.regions:
@@ -153,28 +143,28 @@ class Pages:
     def _screen(self, request: Request) -> Screen:
         """Return the screen that an address names, of the visitor whose page it also names."""
         query = dict(request.query_params)
-        return open_screen(self.app, self.sessions.find(query.pop("page", "")) or Session(), query)
+        session = self.sessions.find(query.pop("page", "")) or Session(client_of(request.scope))
+        return open_screen(self.app, session, query)
 
-    def tables(self, name: str) -> Response:
+    def tables(self, key: str) -> Response:
         """Answer with tables that were computed here, zipped."""
-        return FileResponse(self.app.analyses.archive(name.removesuffix(".zip")))
+        return FileResponse(self.app.analyses.archive(key))
 
 
-def refuse(request: Request, error: Exception) -> Response:
+def _answer(request: Request, session: Session, **headers: str) -> Response:
+    """Answer with the regions that differ from the browser's."""
+    have = parse_query(request.headers.get("x-have", ""))
+    return HTMLResponse(page.fragment(session.jobs, have), headers={**UNKEPT, **headers})
+
+
+async def refuse(_: Request, error: Exception) -> Response:
     """Answer with the sentence of an InputError.
 
     Args:
-        request: The request.
+        _: The request.
         error: The error.
     """
     return PlainTextResponse(str(error), 404)
-
-
-def _visitor_context(request: Request) -> contextvars.Context:
-    """Return a context in which a thread of ours asks for a GPU in the visitor's name, as Gradio's do."""
-    context = contextvars.copy_context()
-    context.run(LocalContext.request.set, gr.Request(request))
-    return context
 
 
 def make_server(app: App) -> gr.Server:
