@@ -16,7 +16,7 @@ from ccs import results
 from ccs.cli import command_line
 from tests.support.compute_sample import small_pool
 from tests.support.datasets_sample import write_images
-from tests.support.llm_server import CompatibleServer
+from tests.support.llm_server import LLMServer
 from tests.support.tiny_model import write_tiny_model
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def command(line):
 
 def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     monkeypatch.chdir(study)
-    with CompatibleServer() as server:
+    with LLMServer(kind="compatible") as server:
         for line in COMMANDS:
             assert command(line.replace("URL", server.base_url)) == 0, line
         assert server.asked

@@ -165,6 +165,6 @@ def _requirements(extras):
 
 def test_files_that_workflows_name_exist():
     texts = [path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")]
-    named = re.findall(r"(?<![\w/.])(?:tests|scripts|benchmark)/[\w/.]+", "\n".join(texts))
-    assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    paths = re.findall(r"(?<![\w/.])(?:tests|scripts|benchmark)/[\w/.]+", "\n".join(texts))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -36,9 +36,9 @@ def test_one_commit_private_nothing_the_second_time_and_the_address_of_these_res
         assert push(folder) == 0
     repository = hub.repositories["datasets", "user/ccs"]
     assert repository.private
-    assert repository.messages == ["initial commit", "Results of organism"]
+    assert [commit.message for commit in repository.commits] == ["initial commit", "Results of organism"]
     assert hub.files("user/ccs")["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
-    assert f"{ADDRESS}@{repository.commits[-1][0]}." in capsys.readouterr().out
+    assert f"{ADDRESS}@{repository.commits[-1].sha}." in capsys.readouterr().out
 
 
 def test_models_are_added_without_touching_others_and_stale_tables_go(hub, folder, tmp_path):
@@ -86,7 +86,7 @@ def test_searches_go_along(hub, folder, tmp_path):
 def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path):
     cache = tmp_path / "cache"
     push(folder)
-    commit = hub.repositories["datasets", "user/ccs"].commits[-1][0]
+    commit = hub.repositories["datasets", "user/ccs"].commits[-1].sha
     write_model(folder, "second")
     push(folder)
 
@@ -122,7 +122,7 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
     assert "Traceback" not in captured.err
     assert TOKEN not in captured.err + captured.out
     for repository in hub.repositories.values():
-        assert list(repository.commits[-1][1]) == [".gitattributes"]
+        assert list(repository.commits[-1].files) == [".gitattributes"]
 
 
 def test_datasets_loads_it(hub, folder, tmp_path):

@@ -15,7 +15,7 @@ from ccs.data import ImageSet
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 from tests.support.compute_sample import fork
-from tests.support.llm_server import OpenAIServer, verdicts
+from tests.support.llm_server import LLMServer, verdicts
 
 
 def fill(stage):
@@ -101,7 +101,7 @@ def name_or_judge(user, schema):
 
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
-    with OpenAIServer(name_or_judge) as server:
+    with LLMServer(name_or_judge) as server:
         judging_run, store = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
         labels = judging_run.label(SPANS, store)
         rows = judging_run.judge(SPANS, labels, store)

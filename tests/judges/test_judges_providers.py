@@ -11,7 +11,7 @@ from ccs.errors import InputError
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from tests.judges.conftest import KEY, VARIABLES
-from tests.support.llm_server import Act, verdicts
+from tests.support.llm_server import cut, refuse, reply, respond, status, truncate, verdicts
 
 QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
 
@@ -33,37 +33,36 @@ def cause_of(server, settings, *acts):
     return judgments[0].cause
 
 
-def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(server, settings, monkeypatch):
-    server.acts.append(Act("reply", verdicts({"text_1": True, "text_2": True, "text_3": False})))
+def test_a_question_and_its_answer_arrive_whole_and_once(server, settings, monkeypatch):
+    server.acts.append(reply(verdicts({"text_1": True, "text_2": True, "text_3": False})))
     judgments = ask(server, settings)
     assert judgments == [Judgment(server.name, yes, f"It is {yes}.", "") for yes in (True, True, False)]
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
     assert ask(server, settings) == judgments  # a cached panel needs no key either
-    assert len(server.asked) == 1
-
-
-def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(server, settings):
-    ask(server, settings)
     (request,) = server.asked
     texts = dict(zip(("text_1", "text_2", "text_3"), QUESTION.texts, strict=True))
     assert json.loads(request.user) == {"concept": "Colors", "texts": texts}
-    assert list(request.schema["properties"]) == request.schema["required"] == ["text_1", "text_2", "text_3"]
+    assert list(request.schema["properties"]) == request.schema["required"] == [*texts]
     assert "quoted data" in request.system
     assert "L1.H2" not in json.dumps(request.body)
     sent = [name for name, value in request.headers.items() if value.removeprefix("Bearer ") == KEY]
     assert sent == ["authorization"]
-    assert KEY not in request.path
+    assert not re.search("effort|thinking|temperature", json.dumps(request.body).lower())
+
+
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
 
 
 @pytest.mark.parametrize(
     ("acts", "wait"),
     [
-        ([Act("status"), Act("status", status=529)], 0.0),
-        ([Act("cut")], 0.0),
-        ([Act("status", status=429, headers={"Retry-After": "0.3"})], 0.3),
+        ([status(), status(529)], 0.0),
+        ([cut], 0.0),
+        ([status(429, headers={"Retry-After": "0.3"})], 0.3),
+        ([status(429, QUOTA)], 0.0),
     ],
-    ids=["failures", "cut", "429"],
+    ids=["failures", "cut", "429", "quota"],
 )
 def test_what_may_pass_is_asked_again_no_sooner_than_the_server_says(server, settings, acts, wait):
     server.acts.extend(acts)
@@ -73,21 +72,17 @@ def test_what_may_pass_is_asked_again_no_sooner_than_the_server_says(server, set
 
 
 KINDS = (("<html>", "text/html"), ("<html>", "application/json"), ("{}", "application/json"))
-GARBAGE = [Act("garbage", text, message=kind) for text, kind in KINDS]
+UNANSWERED = {
+    "refused": ([refuse], "refusal: ", ""),
+    "off-schema": ([reply(verdicts({"text_1": True}))], "off-schema: ", "'text_2' is a required property"),
+    "rejected": ([status(400, "no such parameter")], "rejected: 400", ""),
+    "limited": ([status(429, headers={"Retry-After": "3600"})], "rate limit: 429", ""),
+    "unavailable": ([status()] * 3, "unavailable: 500", ""),
+    "broken": ([respond(text, content_type=kind) for text, kind in KINDS], "broken reply", ""),
+}
 
 
-@pytest.mark.parametrize(
-    ("acts", "begins", "ends"),
-    [
-        ([Act("refuse")], "refusal: ", ""),
-        ([Act("reply", verdicts({"text_1": True}))], "off-schema: ", "'text_2' is a required property"),
-        ([Act("status", status=400, message="no such parameter")], "rejected: 400", ""),
-        ([Act("status", status=429, headers={"Retry-After": "3600"})], "rate limit: 429", ""),
-        ([Act("status")] * 3, "unavailable: 500", ""),
-        (GARBAGE, "broken reply", ""),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("acts", "begins", "ends"), UNANSWERED.values(), ids=UNANSWERED)
 def test_no_answer_is_unscored_with_its_cause(server, settings, acts, begins, ends):
     cause = cause_of(server, settings, *acts)
     assert cause.startswith(begins)
@@ -96,7 +91,7 @@ def test_no_answer_is_unscored_with_its_cause(server, settings, acts, begins, en
 
 
 def test_a_truncated_reply_is_unscored_until_more_tokens_are_allowed(server, settings):
-    server.acts.append(Act("truncate"))
+    server.acts.append(truncate)
     limited = replace(settings, max_tokens=500)
     causes = {judgment.cause for judgment in ask(server, limited)}
     assert causes == {"truncated: at 500 tokens; raise --max-tokens"}
@@ -106,7 +101,7 @@ def test_a_truncated_reply_is_unscored_until_more_tokens_are_allowed(server, set
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "words"),
+    ("code", "message", "words"),
     [
         (401, "no", "does not accept the key"),
         (404, "no", "is not a model"),
@@ -115,25 +110,19 @@ def test_a_truncated_reply_is_unscored_until_more_tokens_are_allowed(server, set
         (400, "Your credit balance is too low to access the API.", "no credit or quota left"),
     ],
 )
-def test_a_key_model_or_account_that_cannot_answer_stops_the_run(server, settings, status, message, words):
-    server.acts.append(Act("status", status=status, message=message))
+def test_a_key_model_or_account_that_cannot_answer_stops_the_run(server, settings, code, message, words):
+    server.acts.append(status(code, message))
     with pytest.raises(InputError, match=words):
         ask(server, settings)
     assert len(server.asked) == 1
 
 
-def test_a_rate_limit_that_is_called_a_quota_is_waited_for(server, settings):
-    message = "You exceeded your current quota, please check your plan and billing details."
-    server.acts.append(Act("status", status=429, message=message))
-    assert [j.verdict for j in ask(server, settings)] == [True] * 3
-
-
 def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(server, settings, caplog):
     caplog.set_level(logging.INFO)
     echo = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"
-    cause = cause_of(server, settings, Act("status", status=400, message=echo))
+    cause = cause_of(server, settings, status(400, echo))
     assert "[key]" in cause
-    server.acts.append(Act("status", status=401, message=echo))
+    server.acts.append(status(401, echo))
     panel = Panel(server.spec, settings)
     with pytest.raises(InputError) as error:
         panel.judge([replace(QUESTION, label="Doors")])
@@ -154,12 +143,9 @@ def test_a_missing_key_names_its_variable(server, settings, monkeypatch):
     assert not server.asked
 
 
-def test_effort_and_temperature_are_sent_only_where_given(server, settings):
-    ask(server, settings)
-    assert not re.search("effort|thinking|temperature", json.dumps(server.asked[0].body).lower())
+def test_effort_and_temperature_are_sent(server, settings):
     if server.kind != "anthropic":
         ((judgments,),) = Panel(f"{server.spec}?effort=low&temperature=0", settings).judge([QUESTION])
-        assert len(server.asked) == 2  # another setting, another answer
         assert judgments[0].verdict is True
-        sent = server.asked[1].body
-        assert (sent["reasoning_effort"], sent["temperature"]) == ("low", 0)
+        (request,) = server.asked
+        assert (request.body["reasoning_effort"], request.body["temperature"]) == ("low", 0)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import time
+from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -24,13 +25,16 @@ _NAME = r"(?P<name>[^/]+/[^/]+)"
 _KIND = r"(?P<kind>datasets|models|spaces)"
 
 
+Commit = namedtuple("Commit", "sha files message")
+"""All files by path."""
+
+
 @dataclass
 class Repository:
-    """Commits in order; each is all files by path."""
+    """Commits in order."""
 
     private: bool
-    commits: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
 
@@ -45,16 +49,12 @@ class Repository:
             Its hash.
         """
         sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
-        self.commits.append((sha, files))
-        self.messages.append(message)
+        self.commits.append(Commit(sha, files, message))
         return sha
 
     def at(self, revision):
-        revision = unquote(revision).removeprefix("refs/heads/")
-        if revision == "main":
-            return self.commits[-1]
-        revision = self.tags.get(revision, revision)
-        return next((commit for commit in self.commits if commit[0] == revision), None)
+        by_name = {commit.sha: commit for commit in self.commits} | {"main": self.commits[-1]}
+        return by_name.get(self.tags.get(revision, revision))
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Hub(LocalServer):
         Returns:
             Content by path.
         """
-        return self.repositories[kind, name].commits[-1][1]
+        return self.repositories[kind, name].commits[-1].files
 
     def dispatch(self, request):
         path = urlsplit(request.environ["RAW_URI"]).path
@@ -132,8 +132,6 @@ class _Call:
     request: Request
 
     def answer(self, path):
-        if self.known and self.request.headers["Authorization"] != f"Bearer {TOKEN}":
-            _refuse(401, "Invalid credentials in Authorization header")
         for methods, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
             if match and self.request.method in methods.split():
@@ -146,17 +144,11 @@ class _Call:
 
     @property
     def known(self):
-        return "Authorization" in self.request.headers
-
-    def _log_in(self):
-        if not self.known:
-            _refuse(401, "Invalid username or password.")
+        return self.request.headers.get("Authorization") == f"Bearer {TOKEN}"
 
     def _find(self, kind, name, write=False):
-        if write:
-            self._log_in()
         repository = self.hub.repositories.get((kind, name))
-        if repository is None or (repository.private and not self.known):
+        if repository is None or ((repository.private or write) and not self.known):
             _refuse(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
@@ -164,41 +156,33 @@ class _Call:
         repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
             _refuse(404, "Invalid rev id", "RevisionNotFound")
-        return repository, *commit
+        return repository, commit
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
             _refuse(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
 
     def whoami(self):
-        self._log_in()
         return {"type": "user", "name": "user", "auth": {}}
 
     def create(self):
-        self._log_in()
         wanted = self.request.json
-        kind = f"{wanted.get('type', 'model')}s"
-        name = f"{wanted.get('organization') or 'user'}/{wanted['name']}"
-        url = f"{self.hub.url}/{kind}/{name}"
-        if not name.startswith("user/"):
-            _refuse(403, "You don't have the rights to create a repository under this namespace")
-        if (kind, name) in self.hub.repositories:
-            _refuse(409, "You already created this repo", url=url)
+        kind, name = f"{wanted.get('type', 'model')}s", f"user/{wanted['name']}"
         repository = self.hub.repositories[kind, name] = Repository(_is_private(wanted))
         repository.commit({".gitattributes": b""}, "initial commit")
-        return {"url": url, "name": name, "id": name}
+        return {"url": f"{self.hub.url}/{kind}/{name}", "name": name, "id": name}
 
     def info(self, kind, name, revision):
-        repository, sha, files = self._at(kind, name, revision or "main")
+        repository, (sha, files, _) = self._at(kind, name, revision or "main")
         info = {"id": name, "sha": sha, "private": repository.private, "tags": []}
         info["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
         return info | {"gated": "manual" if repository.gated else False}
 
     def tree(self, kind, name, revision, folder=None):
         start = f"{(folder or '').strip('/')}/".lstrip("/")
-        inside = {p: data for p, data in self._at(kind, name, revision)[2].items() if p.startswith(start)}
-        if start and not inside:
-            _refuse(404, "no such folder", "EntryNotFound")
+        inside = {
+            p: data for p, data in self._at(kind, name, revision)[1].files.items() if p.startswith(start)
+        }
         parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
         listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
         listed += [entry_of(path, data) for path, data in sorted(inside.items())]
@@ -206,15 +190,8 @@ class _Call:
             listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
         return listed
 
-    def paths(self, kind, name, revision):
-        files = self._at(kind, name, revision)[2]
-        wanted = self.request.form.getlist("paths") or self.request.json["paths"]
-        return [entry_of(path, files[path]) for path in wanted if path in files]
-
     def preupload(self, kind, name, revision):
-        files = self._find(kind, name, write=True).commits[-1][1]
-        if not name.startswith("user/"):
-            _refuse(403, "You don't have write access")
+        files = self._find(kind, name, write=True).commits[-1].files
         paths = [file["path"] for file in self.request.json["files"]]
         oids = {path: {"oid": entry_of(path, files[path])["oid"]} for path in paths if path in files}
         plain = {"uploadMode": "regular", "shouldIgnore": False}
@@ -222,14 +199,11 @@ class _Call:
 
     def commit(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
-        head, files = repository.commits[-1]
-        files, message = dict(files), ""
+        files, message = dict(repository.commits[-1].files), ""
         for line in self.request.data.splitlines():
             key, value = (item := json.loads(line))["key"], item["value"]
             if key == "header":
                 message = value["summary"]
-                if value.get("parentCommit", head) != head:
-                    _refuse(412, "A commit has happened since. Please refresh and try again.")
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "deletedFile":
@@ -242,7 +216,7 @@ class _Call:
 
     def resolve(self, kind, name, revision, file):
         kind, path = kind or "models", unquote(file)
-        _, sha, files = self._at(kind, name, revision)
+        sha, files, _ = self._at(kind, name, revision)[1]
         self.auth_check(kind, name)
         if path not in files:
             _refuse(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
@@ -282,7 +256,6 @@ _ROUTES = [
     ("GET", f"{_OF}/auth-check", _Call.auth_check),
     ("GET", f"{_OF}(?:/revision/{_AT})?", _Call.info),
     ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Call.tree),
-    ("POST", f"{_OF}/paths-info/{_AT}", _Call.paths),
     ("POST", f"{_OF}/preupload/{_AT}", _Call.preupload),
     ("POST", f"{_OF}/commit/{_AT}", _Call.commit),
     ("PUT", f"{_OF}/settings", _Call.settings),
