@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import open_clip
@@ -28,42 +29,17 @@ TEXTS = ["a photo of a cat", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftex
 TOLERANCE = 1e-5
 
 
-def hold_against_transformers(model, folder, pictures):
-    ours = ccs.load(str(folder))
-    images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
-    image_units, text_units = theirs(model, folder, images, TEXTS)
-    np.testing.assert_allclose(ours.embed_images(images), image_units, atol=TOLERANCE)
-    np.testing.assert_allclose(ours.embed_texts(TEXTS), text_units, atol=TOLERANCE)
-    assert ours.logit_scale == pytest.approx(np.exp(2.0))
-    return ours
-
-
 OTHER_SEEN = {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2}
 OTHER_READ = {"hidden_size": 20, "num_attention_heads": 5, "intermediate_size": 33, "layer_norm_eps": 1e-3}
 OTHER_READ |= {"eos_token_id": 320}
-VARIANTS = {
-    "in shards, with the end of old": {"max_shard_size": "200KB", "text": {"eos_token_id": 2}},
-    "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
-    "other sizes, with an end of another number": {"vision": OTHER_SEEN, "text": OTHER_READ},
-}
+SIGLIP_SEEN = {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77}
+SIGLIP_READ = {"hidden_size": 20, "projection_size": 32, "layer_norm_eps": 0.1}
+ACTIVATIONS = {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}}
 
 
-@pytest.mark.parametrize("kind", VARIANTS)
-def test_embeddings_are_those_of_transformers(kind, tmp_path, pictures):
-    hold_against_transformers(write_clip(tmp_path, **VARIANTS[kind]), tmp_path, pictures)
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A checkpoint: transformers' model and its folder. Shared: copy the folder before writing to it."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "tuned"
-    return write_clip(folder), folder
-
-
-def test_files_of_older_versions(written, tmp_path, pictures):
+def write_older(folder):
     """A vocabulary and merges in two files, the encoders' entries twice, sides as plain numbers."""
-    model, folder = written[0], shutil.copytree(written[1], tmp_path / "old")
-    vocabulary, merges = clip_vocabulary()
+    model, (vocabulary, merges) = write_clip(folder), clip_vocabulary()
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
@@ -71,20 +47,56 @@ def test_files_of_older_versions(written, tmp_path, pictures):
     wrong = {**config["vision_config"], "num_hidden_layers": 7}
     says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
     says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
-    hold_against_transformers(model, folder, pictures)
+    return model
 
 
-def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, tmp_path, capsys):
+def write_squashing(folder):
+    """Images are squashed, by the processor's newer file, in which the image's part is one of several."""
+    model = write_clip(folder)
+    processor_config = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
+    processor_config |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
+    processor_config |= {"do_normalize": False}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor_config}), "utf-8")
+    return model
+
+
+CHECKPOINTS = {
+    "in shards, with the end of old": partial(write_clip, max_shard_size="200KB", text={"eos_token_id": 2}),
+    "GELU": partial(write_clip, **ACTIVATIONS),
+    "other sizes, with an end of another number": partial(write_clip, vision=OTHER_SEEN, text=OTHER_READ),
+    "older": write_older,
+    "squashing": write_squashing,
+    "SigLIP": write_siglip,
+    "SigLIP of other sizes": partial(write_siglip, vision=SIGLIP_SEEN, **SIGLIP_READ),
+}
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_embeddings_are_those_of_transformers(kind, tmp_path, pictures):
+    model, ours = CHECKPOINTS[kind](tmp_path), ccs.load(str(tmp_path))
+    images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
+    image_units, text_units = theirs(model, tmp_path, images, TEXTS)
+    np.testing.assert_allclose(ours.embed_images(images), image_units, atol=TOLERANCE)
+    np.testing.assert_allclose(ours.embed_texts(TEXTS), text_units, atol=TOLERANCE)
+    assert ours.logit_scale == pytest.approx(np.exp(2.0))
+    assert (ours.logit_bias == pytest.approx(-3.0)) == kind.startswith("SigLIP")
+    direct, remainder = ours.contributions(images)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, image_units, atol=TOLERANCE)
+    assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
+
+
+def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(tmp_path, capsys):
     """As `CLIPModel.save_pretrained` leaves a folder. SigLIPs differ, so theirs must be there."""
-    for kind, write in (("clip", write_clip), ("siglip", write_siglip)):
-        write(tmp_path / kind)
-        for path in (tmp_path / kind).iterdir():
+    texts, units = [text for text in TEXTS if "<|" not in text], []  # open_clip reads the end's own name
+    for name, write in (("clip", write_clip), ("siglip", write_siglip)):
+        write(tmp_path / name)
+        units.append(ccs.load(str(tmp_path / name)).embed_texts(texts))
+        for path in (tmp_path / name).iterdir():
             if path.suffix != ".safetensors" and path.name != "config.json":
                 path.unlink()
-    ours, whole = ccs.load(str(tmp_path / "clip")), ccs.load(str(written[1]))
+    ours = ccs.load(str(tmp_path / "clip"))
     assert "no preprocessor_config.json and no tokenizer.json: OpenAI's are" in capsys.readouterr().err
-    texts = [text for text in TEXTS if "<|" not in text]  # open_clip reads the end's own name otherwise
-    np.testing.assert_allclose(ours.embed_texts(texts), whole.embed_texts(texts), atol=TOLERANCE)
+    np.testing.assert_allclose(ours.embed_texts(texts), units[0], atol=TOLERANCE)
     assert ours.is_openai_scaled
     with pytest.raises(InputError, match=r"There is no preprocessor_config.json in .*save_pretrained\(DIR\)"):
         ccs.load(str(tmp_path / "siglip"))
@@ -103,37 +115,16 @@ def test_words_that_were_added(tmp_path, pictures):
     assert export(ours, HeadSet(), tmp_path / "exported") <= TOLERANCE
 
 
-def test_images_that_are_squashed(written, tmp_path, pictures):
-    """By the processor's newer file, in which the image's part is one of several."""
-    model, folder = written[0], shutil.copytree(written[1], tmp_path / "squashed")
-    processor_config = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
-    processor_config |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
-    processor_config |= {"do_normalize": False}
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor_config}), "utf-8")
-    hold_against_transformers(model, folder, pictures)
-
-
-SEEN = {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77}
-READ = {"hidden_size": 20, "projection_size": 32, "layer_norm_eps": 0.1}
-
-
-@pytest.mark.parametrize("sizes", [{}, {"vision": SEEN, **READ}], ids=["as it comes", "other sizes"])
-def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
-    ours = hold_against_transformers(write_siglip(tmp_path, **sizes), tmp_path, pictures)
-    assert ours.logit_bias == pytest.approx(-3.0)
-    direct, remainder = ours.contributions(pictures(2))
-    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, ours.embed_images(pictures(2)), atol=TOLERANCE)
-    assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
-
-
-@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "base_model.model.", "visual.lora_A."])
-def test_names_inside_wrappers_are_refused(prefix, written, tiny_folder, tmp_path):
-    for number, (folder, name) in enumerate(((written[1], WEIGHTS_FILE), (tiny_folder, WEIGHTS_FILES[0]))):
-        copied = shutil.copytree(folder, tmp_path / str(number))
-        weights = load_file(copied / name)
-        save_file({f"{prefix}{key}": values for key, values in weights.items()}, copied / name)
-        with pytest.raises(InputError, match=rf"{re.escape(prefix)}.* is a name inside a wrapper: save the"):
-            ccs.load(str(copied))
+def test_names_inside_wrappers_are_refused(tiny_folder, tmp_path):
+    write_clip(tmp_path / "clip")
+    shutil.copytree(tiny_folder, tmp_path / "tiny")
+    for folder, name in (("clip", WEIGHTS_FILE), ("tiny", WEIGHTS_FILES[0])):
+        weights = load_file(tmp_path / folder / name)
+        for prefix in ("_orig_mod.", "module.", "base_model.model.", "visual.lora_A."):
+            save_file({f"{prefix}{key}": values for key, values in weights.items()}, tmp_path / folder / name)
+            error = rf"{re.escape(prefix)}.* is a name inside a wrapper: save the"
+            with pytest.raises(InputError, match=error):
+                ccs.load(str(tmp_path / folder))
 
 
 WORDS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]

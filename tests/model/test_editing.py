@@ -29,18 +29,6 @@ def erase(model, heads, groups=GROUPS, preserve=None, attribute="kind"):
     return fit_edits(model, unfitted, PIXELS, {attribute: groups}, preserve)
 
 
-def test_notation_holds_names_of_several_words():
-    heads = Intervention.parse("L5.H0=erase:skin tone, L6.H1=0.3 L7.H0=erase:age group")
-    assert str(heads) == "L5.H0=erase:skin tone L6.H1=0.3 L7.H0=erase:age group"
-    assert heads[heads[0]].attribute == "skin tone"
-    assert not heads[heads[1]].attribute
-    for text in ("L5.H0=erase:", "L5.H0=wipe:skin", "L5.H0 tone"):
-        with pytest.raises(InputError):
-            Intervention.parse(text)
-    with pytest.raises(InputError, match=r"call ccs\.edit_heads first"):
-        heads.mean_output(heads[0])
-
-
 def test_map_minimizes_its_objective():
     generator = torch.Generator().manual_seed(0)
     groups, classes = (torch.randn(n, 6, generator=generator).double() for n in (3, 4))

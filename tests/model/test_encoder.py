@@ -84,23 +84,6 @@ def test_means_are_those_of_blocks_run_by_hand(model, shares):
     assert np.abs(units - model.embed_images(x)).max() > 1e-4
 
 
-def test_the_notation_of_interventions():
-    written = "L8.H11 L9.H2=0.3 L9.H3=1.5 L10.H0=mean T7.H3=1"
-    assert str(Intervention.parse(written)) == written
-    assert str(Intervention.parse("l9.h2=0.30, L8.H11=0")) == "L8.H11 L9.H2=0.3"
-    off = HeadSet.parse("L8.H11 L9.H2")
-    assert Intervention.parse("L8.H11 L9.H2") == off == Intervention(off)
-    assert hash(off) == hash(Intervention(off))
-    assert Intervention.parse("L8.H11 L9.H2=0.3") != off
-    intervention = Intervention.parse(written)
-    assert str(intervention - HeadSet.parse("L10.H0 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5"
-    wrongs = {"L9.H2=x": "'x' is neither a factor such as 0.3", "L9.H2=nan": "nor .mean"}
-    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=": "nor .mean"}
-    for wrong, why in wrongs.items():
-        with pytest.raises(InputError, match=why):
-            Intervention.parse(wrong)
-
-
 def test_what_a_mean_is_taken_over_has_to_be_said(model):
     x = pixels(model, 2)
     for text, why in {"L2.H1=mean": "needs images", "L2.H9=0.5": "outside this model"}.items():
