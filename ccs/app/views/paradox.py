@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from ccs import paper
 from ccs.analysis.ablation_sets import AblationName
 from ccs.app.html import program
 from ccs.app.routes import post_fields
-from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.session import App, Screen
 from ccs.app.state import State, parse_ablation
 from ccs.app.views import claims
@@ -27,9 +25,11 @@ from ccs.results import queries
 
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 CHANGES = ["difference", "difference_low", "difference_high"]
+AXES = [f"{metric}{end}" for metric in ("accuracy", "MaxSkew") for end in ("", "_low", "_high")]
 FEWEST_SETS = 5  # random sets for a comparison
-PUBLISHED = (("table5", ("cifar10", "cifar100", "food101"), 100), ("table8", ("gender",), None))
-"""Of accuracy and MaxSkew: the paper's table, its datasets, and its unit; None for a sum over occupations."""
+PUBLISHED = (("table5", ("cifar10", "cifar100", "food101"), 100), ("table8", ("gender",), 104))
+"""Of accuracy and MaxSkew: the paper's table, its datasets, and what a cell is divided by, such as the number
+of occupations that it is a sum over."""
 Contrast = tuple[float, Ranked]
 """The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
 
@@ -75,9 +75,7 @@ def read_axes(app: App, model: str, quality: str = "", attribute: str = "") -> A
     pairs = [(queries.top1(results), queries.max_skew(results)) for results in app.collection.models.values()]
     pairs = [tables for tables in pairs if all(map(len, tables))]
     if not pairs:
-        raise InputError(
-            "This view needs tables of accuracy and bias of at least one model; clip-ccs compute makes them."
-        )
+        raise InputError("No model has tables of accuracy and bias; clip-ccs compute makes them.")
     accuracy, skew = (pd.concat(tables, ignore_index=True) for tables in zip(*pairs, strict=True))
     qualities, attributes = list(accuracy["dataset"].unique()), list(skew["attribute"].unique())
     quality = quality if quality in qualities else ""
@@ -88,10 +86,8 @@ def read_axes(app: App, model: str, quality: str = "", attribute: str = "") -> A
     up = skew[skew["attribute"] == attribute]
     gallery = str(up["dataset"].iloc[0])
     up = up[up["dataset"] == gallery]
-    points = queries.few_sets(
-        across[KEYS + CHANGES].merge(up[KEYS + CHANGES], on=KEYS, suffixes=(" accuracy", " MaxSkew"))
-    ).rename(columns=lambda name: re.sub(r"difference(\w*) (\w+)", r"\2\1", name))
-    points = points[~points["ablation"].str.contains("@") & (points["n_heads"] > 0)]
+    points = across[KEYS + CHANGES].merge(up[KEYS + CHANGES], on=KEYS).set_axis(KEYS + AXES, axis=1)
+    points = queries.few_sets(points[~points["ablation"].str.contains("@") & (points["n_heads"] > 0)])
     contrasts = {name: (contrast(across, name), contrast(up, name)) for name in up["model"].unique()}
     return Axes(quality, qualities, averaged, gallery, attribute, attributes, points, contrasts)
 
@@ -120,21 +116,23 @@ def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
         The comparison. None without high-CCS heads, or with fewer than `FEWEST_SETS` random sets.
     """
     rows = rows[rows["model"] == model].dropna(subset="difference")
-    high, random = rows[rows["ablation"] == "high"], queries.random_sets(rows)
-    if not len(high) or len(random) < FEWEST_SETS:
+    change = rows.loc[rows["ablation"] == "high", "difference"].to_numpy()[:1]
+    random = queries.random_sets(rows)[["difference"]].to_numpy()
+    if not len(change) or len(random) < FEWEST_SETS:
         return None
-    change = high["difference"].to_numpy()[:1]
-    return float(change[0]), against_random(change, random[["difference"]].to_numpy())[0]
+    return float(change[0]), against_random(change, random)[0]
 
 
 def published_changes() -> list[list[float]]:
     """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, datasets, unit in PUBLISHED:
-        table = paper.tables()[key]
-        cells = pd.DataFrame(table.rows, index=table.columns).astype(float).T
-        both = [[cells[f"{n}/{kind}"] - cells[f"{n}/original"] for n in datasets] for kind in ("high", "low")]
-        changes.append([float(np.nanmean(kind)) / (unit or len(paper.occupations())) for kind in both])
+    for key, datasets, divisor in PUBLISHED:
+        cells = pd.DataFrame(paper.tables()[key].rows, paper.tables()[key].columns, dtype=float)
+        both = [
+            [cells.loc[f"{name}/{kind}"] - cells.loc[f"{name}/original"] for name in datasets]
+            for kind in ("high", "low")
+        ]
+        changes.append([float(np.nanmean(of_kind)) / divisor for of_kind in both])
     return changes
 
 
@@ -143,9 +141,7 @@ post_fields("paradox/axes", "attribute", "quality")
 
 def _axes(screen: Screen) -> Axes:
     """Return the plot's axes, for the attribute that the other views show."""
-    claim = claims.find_claim(screen.records)
-    attribute = screen.state.attribute or (claim.attribute if claim else "")
-    key = screen.state.model, screen.state.quality, attribute
+    key = screen.state.model, screen.state.quality, screen.state.attribute
     return screen.app.cache.get(("axes", *key), lambda: read_axes(screen.app, *key))
 
 
@@ -153,20 +149,17 @@ def show_paradox(screen: Screen) -> dict[str, Any]:
     """Return the answer, and all measured ablation sets in one plot. InputError as `read_axes` raises it."""
     axes = _axes(screen)
     marks = place_marks(axes, screen.state)
-    models = list(marks["model"].unique())
     names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
     rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
     values = {
         "axes": axes,
-        "models": models,
+        "models": sorted(marks["model"].unique(), key=lambda name: (name != screen.state.model, name)),
         "marks": list(marks.itertuples()),
-        "x": Scale.over(100 * marks.filter(like="accuracy"), 6),
-        "y": Scale.over(-marks.filter(like="MaxSkew"), 7),
+        "x": scale(100 * marks.filter(like="accuracy"), 6),
+        "y": scale(-marks.filter(like="MaxSkew"), 7),
     }
     return {
         **values,
-        "drawings": all(map(saw_drawings_only, models)),
-        "contrasts": {name: axes.contrasts[name] for name in models if any(axes.contrasts[name])},
         "published": published_changes(),
         "claim": claims.held_out(screen.records, screen.state.ablate, axes.attribute),
         "figure": Figure("paradox", rows, {**screen.settings, **names}, values=values),
@@ -174,7 +167,7 @@ def show_paradox(screen: Screen) -> dict[str, Any]:
 
 
 def place_marks(axes: Axes, state: State) -> pd.DataFrame:
-    """Return the sets that are shown, the one that is ablated last, after the single heads and random sets.
+    """Return the sets that are shown: the last of the table first, so that single heads hide no other set.
 
     Those of models with planted heads are shown only for the chosen model. The columns that are added: `kind`
     of set; `title`, the set in words; `ablated`, whether the screen's heads are exactly these; `link`, the
@@ -186,49 +179,34 @@ def place_marks(axes: Axes, state: State) -> pd.DataFrame:
         state: The state, with the model and the ablated heads.
     """
     visible = [name == state.model or not planted_truth(name) for name in axes.points["model"]]
-    marks, added = axes.points[visible], []
+    marks, added = axes.points[visible].iloc[::-1], []
     for model, ablation, seed, text in marks[["model", "ablation", "seed", "heads"]].itertuples(index=False):
-        name, heads, chosen = AblationName.parse(ablation), parse_ablation(text), model == state.model
-        link = replace(state, model=model, head=state.head if chosen else None, ablate=heads).query()
-        ablated = chosen and bool(heads) and heads == state.ablate
-        title = name.words(None if pd.isna(seed) else int(seed))
-        depth = 3 if ablated else {"single": 0, "random": 1}.get(name.kind, 2)
-        added.append((name.kind, title, ablated, link if heads else "", depth))
-    columns = pd.DataFrame(added, marks.index, ["kind", "title", "ablated", "link", "depth"])
-    marks = marks.join(columns).sort_values("depth", kind="stable")
-    cells = [
-        (marks[name] / (np.ptp([0, *marks[name]]) / 60 or 1)).round() for name in ("accuracy", "MaxSkew")
-    ]
-    place = marks.groupby(cells).cumcount()
+        name, heads = AblationName.parse(ablation), parse_ablation(text)
+        link = replace(state, model=model, ablate=heads).query() if heads else ""
+        ablated = bool(heads) and (model, heads) == (state.model, state.ablate)
+        added.append((name.kind, name.words(None if pd.isna(seed) else int(seed)), ablated, link))
+    marks = marks.join(pd.DataFrame(added, marks.index, ["kind", "title", "ablated", "link"]))
+    steps = marks[["accuracy", "MaxSkew"]] / [np.ptp([0, *marks[name]]) / 60 or 1 for name in AXES[::3]]
+    place = marks.groupby([steps[name].round() for name in steps]).cumcount()
     ring = 7 * np.sqrt(place)
-    return marks.assign(dx=(ring * np.cos(2.4 * place)).round(), dy=(ring * np.sin(2.4 * place)).round())
+    marks = marks.assign(dx=(ring * np.cos(2.4 * place)).round(), dy=(ring * np.sin(2.4 * place)).round())
+    return marks.sort_values("ablated", kind="stable")
 
 
-class Scale(NamedTuple):
-    """An axis from `low` to `high`, with round numbers as ticks."""
+def scale(changes: pd.DataFrame, n: int) -> dict[str, Any]:
+    """Return the ends of an axis on which 0 lies, with a margin, and its ticks at round numbers.
 
-    low: float
-    high: float
-    ticks: list[float]
-
-    @classmethod
-    def over(cls, changes: pd.DataFrame, n: int) -> Scale:
-        """Return an axis with a margin; 0 is always on it.
-
-        Args:
-            changes: Values and ends of intervals, NaN for none.
-            n: The largest number of steps between ticks.
-        """
-        known = np.nan_to_num([0.0, *changes.to_numpy(float).ravel()])
-        margin = np.ptp(known) * 0.05 or 0.02
-        low, high = known.min() - margin, known.max() + margin
-        steps = (factor * 10.0**power for power in range(-6, 6) for factor in (1, 2, 5))
-        step = next(step for step in steps if high - low <= n * step)
-        return cls(low, high, [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)])
-
-    def at(self, value: float) -> str:
-        """Return the place of a value, in percent of the chart."""
-        return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
+    Args:
+        changes: Values and ends of intervals, NaN for none.
+        n: The largest number of steps between ticks.
+    """
+    known = np.nan_to_num([0.0, *changes.to_numpy(float).ravel()])
+    margin = np.ptp(known) * 0.05 or 0.02
+    low, high = known.min() - margin, known.max() + margin
+    steps = (factor * 10.0**power for power in range(-6, 6) for factor in (1, 2, 5))
+    step = next(step for step in steps if high - low <= n * step)
+    ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return {"low": low, "high": high, "ticks": ticks}
 
 
 def paradox_program(screen: Screen) -> str:
