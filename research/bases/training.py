@@ -31,6 +31,7 @@ from research.model_files import save_variant
 from research.muon import Muon
 from research.planted.frozen_images import Images
 from research.planted.lessons import joint
+from research.training_state import load_state, save_state
 from research.world.forward_pass import upper_embeddings
 from research.world.head_lessons import CONCEPTS, concept_texts, variance
 from research.world.organism_training import MODEL_CFG
@@ -129,6 +130,9 @@ class Captions:
             self.vectors, self.values = torch.from_numpy(held["vectors"]), torch.from_numpy(held["values"])
 
 
+COUNTERS = ("step",)
+
+
 class Trainer:
     """The upper half of an encoder, its optimizers and how far it got."""
 
@@ -152,18 +156,6 @@ class Trainer:
         self.step = 0
         self.lessons = Lessons(drawn(settings.seed, list(base.heads)), base, usual_variance(base))
 
-    def save(self, path: Path) -> None:
-        """Save the state of the training."""
-        state = {
-            "model": {n: v for n, v in self.model.state_dict().items() if upper(n)},
-            "step": self.step,
-            "muon": self.muon.state_dict(),
-            "adam": self.adam.state_dict(),
-            "settings": asdict(self.settings),
-        }
-        with atomic_write(path) as temporary:
-            torch.save(state, temporary)
-
     def write(self, file: Path) -> None:
         """Save the trained half as a file of `ccs_benchmark.variants`, with the lessons."""
         clip = open_clip.CLIP(**MODEL_CFG)
@@ -171,14 +163,6 @@ class Trainer:
         lessons = {str(head): asdict(lesson) for head, lesson in self.lessons.lessons.items()}
         metadata = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
         save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], metadata, file)
-
-    def load(self, path: Path) -> None:
-        """Load a state that `save` wrote."""
-        state = torch.load(path, map_location=self.device)
-        self.model.load_state_dict(state["model"], strict=False)
-        self.muon.load_state_dict(state["muon"])
-        self.adam.load_state_dict(state["adam"])
-        self.step = state["step"]
 
     def pace(self) -> float:
         """Return the share of the peak rates: a short warm-up, 1, then linear to zero."""
@@ -195,10 +179,10 @@ class Trainer:
             folder.mkdir(parents=True, exist_ok=True)
         latest = [own_folder / "last.pt", common / f"step-{s.common}.pt", common / "last.pt"]
         if checkpoint := next((path for path in latest if path.exists()), None):
-            self.load(checkpoint)
+            load_state(self, checkpoint, COUNTERS)
         if self.step < s.common:
             self.train_until(s.common, latest[2], common / "log.csv")
-            self.save(latest[1])
+            save_state(self, latest[1], COUNTERS)
         self.train_until(s.common + s.own, latest[0], own_folder / "log.csv")
         parts = [
             (folder / "log.csv").read_text("utf-8").splitlines(keepends=True)
@@ -247,7 +231,7 @@ class Trainer:
             if not torch.isfinite(loss + missed):
                 raise InputError("Training diverged (the loss is not finite).")
             if self.step % 50 == 0 or self.step == total:
-                self.save(checkpoint)
+                save_state(self, checkpoint, COUNTERS)
                 speed = (self.step - since) * len(tokens) / (time.monotonic() - started)
                 self._log(log, loss.item(), missed.item(), speed)
 

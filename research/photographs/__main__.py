@@ -11,7 +11,8 @@ import torch
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
 from research.photographs.photograph_data import read
-from research.photographs.photograph_training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
+from research.photographs.photograph_training import COUNTERS, MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
+from research.training_state import load_state
 from research.world.organism_training import MODELS, write_model
 
 
@@ -50,7 +51,7 @@ def train(args: Options) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     last = folder / "last.pt"
     if last.exists():
-        trainer.load(last)
+        load_state(trainer, last, COUNTERS)
     trainer.train(last)
     trainer.settle()
     top1 = trainer.accuracy(trainer.held_out)

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from ccs.errors import InputError
-from ccs.files import atomic_write
 from ccs.model.encoders import convolutional
 from research.muon import Muon
 from research.photographs.photograph_captions import COARSE, TEMPLATES, caption, classes, prompt
 from research.photographs.photograph_data import SIDE, Photographs, normalized, resized, scaled, varied
+from research.training_state import save_state
 
 CONTEXT = 24
 INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the encoder, which Muon is made for
@@ -74,6 +74,9 @@ class Settings:
     smoothing: float = 0.1
     caption_weight: float = 0.5
     held_out: int = 25
+
+
+COUNTERS = ("seen", "words_seen")
 
 
 class Trainer:
@@ -200,7 +203,7 @@ class Trainer:
                 losses.append(self.step())
                 bar.update(self.settings.batch_size)
             speed = (self.seen - since) / (time.monotonic() - started)
-            self.save(checkpoint)
+            save_state(self, checkpoint, COUNTERS)
             self._log(float(np.mean(losses)), speed, time.process_time() - cpu)
         bar.close()
 
@@ -221,27 +224,6 @@ class Trainer:
             self.model.encode_image(normalized(x).to(self.device))
         for norm in norms:
             norm.momentum = 0.1
-
-    def save(self, path: Path) -> None:
-        """Save the state of the training."""
-        state = {
-            "model": self.model.state_dict(),
-            "muon": self.muon.state_dict(),
-            "adam": self.adam.state_dict(),
-            "seen": self.seen,
-            "words_seen": self.words_seen,
-            "settings": asdict(self.settings),
-        }
-        with atomic_write(path) as temporary:
-            torch.save(state, temporary)
-
-    def load(self, path: Path) -> None:
-        """Load a state that `save` wrote."""
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.muon.load_state_dict(state["muon"])
-        self.adam.load_state_dict(state["adam"])
-        self.seen, self.words_seen = state["seen"], state["words_seen"].cpu()
 
     def _log(self, loss: float, speed: float, seconds: float) -> None:
         path, fresh = self.folder / "log.csv", not (self.folder / "log.csv").exists()

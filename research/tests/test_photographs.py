@@ -20,7 +20,8 @@ from research.muon import orthogonal
 from research.photographs import __main__ as command
 from research.photographs.photograph_captions import caption, classes, looks
 from research.photographs.photograph_data import normalized, varied
-from research.photographs.photograph_training import Trainer
+from research.photographs.photograph_training import COUNTERS, Trainer
+from research.training_state import save_state
 
 
 def encoded(pixels: np.ndarray) -> bytes:
@@ -68,7 +69,7 @@ def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch)
 
     def stopped(self: Trainer) -> float:
         if self.seen == 16:
-            self.save(last)
+            save_state(self, last, COUNTERS)
             raise KeyboardInterrupt
         return step(self)
 

@@ -28,6 +28,7 @@ from ccs.heads import Head
 from ccs.synthetic import Scene, captions, draw, scene
 from research.model_files import only_words_read
 from research.muon import Muon
+from research.training_state import load_state, save_state
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance
 from research.world.lineups import LINEUP, lineup
@@ -123,6 +124,9 @@ def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
     return same
 
 
+COUNTERS = ("seen", "usual", "words_seen")
+
+
 class Trainer:
     """A model, its optimizer and the number of images it has seen."""
 
@@ -148,29 +152,6 @@ class Trainer:
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
         warmup = min(WARMUP, (s.shared + s.own) // 5)
         return min(1.0, (self.seen + s.batch_size) / warmup) * max(left, 0.0)
-
-    def save(self, path: Path) -> None:
-        """Save the state of the training."""
-        state = {
-            "model": self.model.state_dict(),
-            "muon": self.muon.state_dict(),
-            "adam": self.adam.state_dict(),
-            "seen": self.seen,
-            "usual": self.usual,
-            "words_seen": self.words_seen,
-            "settings": asdict(self.settings),
-        }
-        with atomic_write(path) as temporary:
-            torch.save(state, temporary)
-
-    def load(self, path: Path) -> None:
-        """Load a state that `save` wrote."""
-        state = torch.load(path, map_location=self.device)
-        self.model.load_state_dict(state["model"])
-        self.muon.load_state_dict(state["muon"])
-        self.adam.load_state_dict(state["adam"])
-        self.seen, self.words_seen = state["seen"], state["words_seen"]
-        self.usual = state.get("usual", 0.0)
 
     def train_until(self, total: int, checkpoint: Path, workers: int, lessons: Lessons | None = None) -> None:
         """Train until `total` images are seen, with a checkpoint and a log line every 80 batches.
@@ -209,9 +190,9 @@ class Trainer:
             if self.seen % (80 * s.batch_size) < s.batch_size:
                 speed = (self.seen - since) / (time.monotonic() - started)
                 self._log(loss.item(), missed.item(), speed)
-                self.save(checkpoint)
+                save_state(self, checkpoint, COUNTERS)
         bar.close()
-        self.save(checkpoint)
+        save_state(self, checkpoint, COUNTERS)
 
     def _losses(
         self, images: torch.Tensor, tokens: torch.Tensor, values: torch.Tensor, lessons: Lessons | None
@@ -330,16 +311,16 @@ def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(s, shared_folder, device)
     if own_end.exists():
-        trainer.load(own_end)
+        load_state(trainer, own_end, COUNTERS)
     elif shared_end.exists():
-        trainer.load(shared_end)
+        load_state(trainer, shared_end, COUNTERS)
     else:
         latest = shared_folder / "last.pt"
         if latest.exists():
-            trainer.load(latest)
+            load_state(trainer, latest, COUNTERS)
         trainer.model.visual.patch_dropout = PatchDropout(s.patch_dropout)
         trainer.train_until(s.shared, latest, workers)
-        trainer.save(shared_end)
+        save_state(trainer, shared_end, COUNTERS)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
     trainer.folder = own_folder
     if not trainer.usual:
