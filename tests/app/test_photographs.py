@@ -51,7 +51,7 @@ def render_screen(app, **query):
 
 def test_bias_opens_on_real_faces(fetched):
     _, page_regions, doings = fetched
-    assert any("Fetching FairFace" in doing for doing in doings)
+    assert any("Fetching fairface-600" in doing for doing in doings)
     assert any("embeds 600 images" in doing for doing in doings)
     check(page := page_regions["main"])
     assert "MaxSkew@60" in page

@@ -66,14 +66,13 @@ class Cache:
             tell: Called again and again while another thread computes it.
         """
         with self._lock:
-            if key in self._items:
-                return cast(T, self._items[key][1])
             running = self._running.setdefault(key, threading.RLock())
         while not running.acquire(timeout=0.1):
             tell(0.0, "Waiting for the same work of another page")
         try:
-            if (item := self._items.get(key)) is not None:
-                return cast(T, item[1])
+            with self._lock:
+                if key in self._items:
+                    return cast(T, self._items[key][1])
             value = make()
             with self._lock, suppress(ValueError):  # too large for the cache
                 self._items[key] = key, value
@@ -88,27 +87,33 @@ class Loader(Generic[T]):
     Args:
         load: Function from a name to its value.
         capacity: The most values to keep; the least recently used one goes before another is loaded.
+        describe: Function from a name to a phrase for what is being done.
+
+    Attributes:
+        loaded: The values in memory.
+        failures: Why a value couldn't be loaded within the last minute.
     """
 
-    def __init__(self, load: Callable[[str], T], capacity: int) -> None:
-        self._load, self.loaded = load, LRUCache[str, T](capacity)
-        self.failures: TTLCache[str, str] = TTLCache(100, RETRY)  # why a value couldn't be loaded
-        self._loads: dict[str, Future[T]] = {}
+    def __init__(self, load: Callable[[str], T], capacity: int, describe: Callable[[str], str]) -> None:
+        self._make, self._describe, self._loads = load, describe, dict[str, Future[T]]()
+        self.loaded, self.failures = LRUCache[str, T](capacity), TTLCache[str, str](100, RETRY)
         self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
 
-    def get(self, name: str, doing: str, tell: Tell = keep_quiet) -> T:
+    def __contains__(self, name: str) -> bool:
+        return name in self.loaded
+
+    def get(self, name: str, tell: Tell = keep_quiet) -> T:
         """Return a value, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
 
         Args:
             name: The value's name.
-            doing: What is being done, in a phrase.
-            tell: Publishes the phrase. If it raises, loading continues without the caller.
+            tell: Publishes the progress. If it raises, loading continues without the caller.
 
         Raises:
             InputError: If the value isn't available, or too many wait.
         """
         if name not in self.loaded and name not in self.failures:
-            tell(0.0, doing)
+            tell(0.0, self._describe(name))
         with self._lock:
             if name in self.loaded:
                 return self.loaded[name]
@@ -120,14 +125,14 @@ class Loader(Generic[T]):
                 self._loads[name] = self._thread.submit(self._run, name)
             load = self._loads[name]
         while not wait([load], 0.25).done:
-            tell(0.0, doing)
+            tell(0.0, self._describe(name))
         return load.result()
 
     def _run(self, name: str) -> T:
         while len(self.loaded) >= self.loaded.maxsize:
             self.loaded.popitem()
         try:
-            value = self.loaded[name] = self._load(name)
+            value = self.loaded[name] = self._make(name)
             return value
         except Exception as error:
             if not isinstance(error, InputError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SIDE = 192
 DARK = 0.33  # brightness of a patch that gets no attention
-FOR, AGAINST = (np.array(rgb, np.float32) for rgb in ((214, 40, 40), (38, 96, 220)))
+RED, BLUE = "#d62828", "#2660dc"
 DEEPEST = 0.85  # opacity at the largest value
 SHOWN = 4
 PAGES = 25
@@ -57,8 +57,7 @@ def example_names(model: str = "") -> tuple[str, ...]:
     """Return the datasets of examples, synthetic ones first; only photographs for a model that knows them."""
     if model and not saw_drawings_only(model):
         return (PHOTOGRAPHS,)
-    names = tuple(synthetic.CLASSES)
-    return (*sorted(names, key=lambda name: (name != DRAWN, names.index(name))), PHOTOGRAPHS)
+    return tuple(dict.fromkeys((DRAWN, *synthetic.CLASSES, PHOTOGRAPHS)))
 
 
 def example_pages(name: str) -> int:
@@ -89,21 +88,19 @@ def load_example(example: str, model: str = "") -> Example:
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
-        files = [(folder / f"{name}.jpg").read_bytes() for name in _PICTURED]
-        photographs = tuple(
-            InputImage(content, Image.frombytes("RGB", *pixels), "photograph of")
-            for content, pixels in zip(_PICTURED.values(), map(small, files), strict=True)
-        )
-        classes = _LEARNED if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
-        return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
-    dataset = synthetic.classification_set(name)
-    # Steps through the classes so that four neighbors are four different things.
-    indices = [(page * SHOWN + i) * 7 % len(dataset.images) for i in range(SHOWN)]
-    answers = tuple(dataset.classes[dataset.labels[i]] for i in indices)
-    drawings = tuple(
-        InputImage(answer, dataset.images[i], "drawn as") for i, answer in zip(indices, answers, strict=True)
-    )
-    return Example(drawings, dataset.classes, dataset.templates, answers)
+        photographs = [small((folder / f"{file}.jpg").read_bytes()) for file in _PICTURED]
+        shown, contents = [Image.frombytes("RGB", *pixels) for pixels in photographs], [*_PICTURED.values()]
+        classes = _LEARNED if model == PHOTO else (*contents, *_OTHERS)
+        origin, templates, answers = "photograph of", ("a photo of a {}",), classes[: len(contents)]
+    else:
+        dataset = synthetic.classification_set(name)
+        # Steps through the classes so that four neighbors are four different things.
+        indices = [(page * SHOWN + i) * 7 % len(dataset.images) for i in range(SHOWN)]
+        shown, classes = [dataset.images[i] for i in indices], dataset.classes
+        contents = [classes[dataset.labels[i]] for i in indices]
+        origin, templates, answers = "drawn as", dataset.templates, tuple(contents)
+    images = (InputImage(text, image, origin) for text, image in zip(contents, shown, strict=True))
+    return Example(tuple(images), classes, templates, answers)
 
 
 # -- values of patches, as pictures over an image ------------------------------------------------------------
@@ -129,8 +126,8 @@ def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
         values: Values of the patches [rows, columns]; 0 is dark.
         largest: The value at which a patch is as bright as in the image. Larger ones look the same.
     """
-    brightness = DARK + (1 - DARK) * _per_pixel(np.minimum(values / largest, 1))
-    return _as_url(_pixels(image) * brightness)
+    brightness = DARK + (1 - DARK) * np.minimum(values / largest, 1)
+    return data_url(_painted(_sized(image), "black", 1 - brightness))
 
 
 def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
@@ -141,10 +138,9 @@ def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
         values: Values of the patches [rows, columns].
         largest: The value of the deepest color.
     """
-    shares = _per_pixel(np.clip(values / largest, -1, 1) if largest > 0 else np.zeros_like(values))
-    depth = DEEPEST * np.abs(shares)
-    gray = _pixels(image.convert("L").convert("RGB"))
-    return _as_url(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth)
+    depth = DEEPEST * np.clip(values / (largest or np.inf), -1, 1)
+    red = _painted(_sized(image.convert("L").convert("RGB")), RED, depth)
+    return data_url(_painted(red, BLUE, -depth))
 
 
 def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarray]) -> pd.DataFrame:
@@ -160,15 +156,11 @@ def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarra
     return pd.DataFrame({**columns, "row": row, "column": column, **values}).round(8)
 
 
-def _pixels(image: Image.Image) -> np.ndarray:
-    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32)
+def _sized(image: Image.Image) -> Image.Image:
+    return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
 
 
-def _per_pixel(levels: np.ndarray) -> np.ndarray:
-    """Return values of patches at every pixel [SIDE, SIDE, 1]."""
-    image = Image.fromarray(levels.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-    return np.asarray(image)[..., None]
-
-
-def _as_url(pixels: np.ndarray) -> str:
-    return data_url(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))
+def _painted(image: Image.Image, color: str, opacity: np.ndarray) -> Image.Image:
+    """Return the image under a color that is as opaque as the value of each patch, 0 to 1."""
+    mask = Image.fromarray((255 * opacity).astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR)
+    return Image.composite(Image.new("RGB", image.size, color), image, mask.convert("L"))

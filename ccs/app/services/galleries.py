@@ -11,7 +11,7 @@ from ccs.app.jobs import Tell, keep_quiet, wait_for_nothing
 from ccs.app.services.cache import Cache, Loader
 from ccs.app.services.images import Images
 from ccs.app.services.model_cache import saw_drawings_only
-from ccs.data import SOURCES, BiasSet, ImageSet
+from ccs.data import BiasSet, ImageSet
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 
@@ -52,25 +52,25 @@ class Galleries:
     """
 
     def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
-        self._others, self._cache = {gallery.name: gallery for gallery in others}, cache
-        self._own: WeakValueDictionary[str, BiasSet] = WeakValueDictionary()
-        self._drawn, self._loader = functools.cache(_open), Loader(_open, len(PHOTOGRAPHED))
+        self._others, self._cache, self._drawn = others, cache, functools.cache(_open)
+        self._people = WeakValueDictionary({gallery.name: gallery for gallery in others})
+        self._loader = Loader(_open, len(PHOTOGRAPHED), "Fetching {} from the Hub, once".format)
 
     def names(self, model: str) -> tuple[str, ...]:
         """Return the names of a model's galleries, starting with the default."""
         sets = world(model)
-        return (*filter(None, (sets.people, sets.pairs)), *self._others)
+        return (*filter(None, (sets.people, sets.pairs)), *(gallery.name for gallery in self._others))
 
     def add(self, gallery: BiasSet) -> None:
         """Make a visitor's gallery known as long as its session holds it."""
-        self._own[gallery.name] = gallery
+        self._people[gallery.name] = gallery
 
     def has(self, name: str) -> bool:
         """Return True if a set is in memory, or needs no download. Raises InputError if there is none."""
-        ready = name in self._others or name in self._own or name in filter(None, DRAWN)
-        if not ready and name not in filter(None, PHOTOGRAPHED):
+        ready = name in self._people or name in DRAWN or name in self._loader
+        if not ready and (not name or name not in PHOTOGRAPHED):
             raise InputError(f"There is no gallery {name[:60]!r} here.")
-        return ready or name in self._loader.loaded
+        return ready
 
     def find(self, name: str, tell: Tell = wait_for_nothing) -> ImageSet:
         """Return a set.
@@ -84,12 +84,9 @@ class Galleries:
                 tried again for a minute.
             NotReady: If it has to be downloaded and `tell` is `wait_for_nothing`.
         """
-        if gallery := self._others.get(name) or self._own.get(name):
+        if self.has(name) and (gallery := self._people.get(name)):
             return gallery
-        if self.has(name) and name in DRAWN:
-            return self._drawn(name)
-        title = SOURCES[name].title if name in SOURCES else name
-        return self._loader.get(name, f"Fetching {title} from the Hub, once", tell)
+        return self._drawn(name) if name in DRAWN else self._loader.get(name, tell)
 
     def people(self, name: str, tell: Tell = wait_for_nothing) -> BiasSet:
         """Return a gallery.

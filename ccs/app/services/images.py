@@ -18,7 +18,7 @@ from ccs.app.services.examples import as_model_input
 from ccs.app.services.model_cache import hash_of
 from ccs.app.services.uploads import InputImage
 from ccs.app.state import NO_HEADS
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes
+from ccs.heads import IMAGE, TEXT, HeadSet, changes
 
 if TYPE_CHECKING:
     from ccs.model.encoder import Trunk
@@ -99,20 +99,17 @@ class Images:
 
         return self._keep(model, "whole", compute)
 
-    def trunk(self, model: Model, layer: int = 0, ablate: HeadSet = NO_HEADS) -> Any:
-        """Return the activations that enter a layer, or a lower one, or the images if none are kept.
+    def _start(self, model: Model, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
+        """Return activations that enter a layer, or a lower one, and the image heads to ablate from there.
 
-        Args:
-            model: The model.
-            layer: The layer.
-            ablate: Heads to ablate. Only those of the image encoder below the layer count.
+        Without activations (they are too large to keep), return the images.
         """
-        start = self.whole(model).trunk
+        heads, start = ablate.of_encoder(IMAGE), self.whole(model).trunk
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
-            return self.images if start is None else start
-        below = Intervention.from_heads(ablate & {h for h in ablate.of_encoder(IMAGE) if h.layer < layer})
-        encoder = model.encoder.ablated(below)
-        return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
+            return (self.images if start is None else start), heads
+        below = heads.subset(head for head in heads if head.layer < layer)
+        encoder, rest = model.encoder.ablated(below), heads - below
+        return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below), rest
 
     def embed(self, model: Model, ablate: HeadSet) -> np.ndarray:
         """Embed the images under ablation. Edits are fitted on these images if they are people.
@@ -129,7 +126,7 @@ class Images:
             return self.whole(model).base
 
         def compute() -> np.ndarray:
-            start = self.trunk(model, min(head.layer for head in heads))
+            start, _ = self._start(model, min(head.layer for head in heads))
             parts = self._parts(model, start, f"with {describe_ablation(heads)} embeds")
             return np.concatenate([model.embed_images(part, heads) for part in parts])
 
@@ -148,7 +145,7 @@ class Images:
 
         def fit_edits_once() -> HeadSet:
             self.tell(0.0, f"Fitting edits on {self.key}")
-            edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self.trunk(model), self.groups)
+            edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self._start(model, 0)[0], self.groups)
             return edits | ablate.of_encoder(TEXT)
 
         return self._keep(model, "fitted", fit_edits_once, ablate)
@@ -177,8 +174,8 @@ class Images:
         Raises:
             InputError: If the model's tokens are no grid.
         """
-        heads, start = model.encoder.all_heads.of_layer(layer), self.trunk(model, layer, ablate)
-        return ccs.attention(model, start, heads, ablate=_from(start, ablate))
+        start, rest = self._start(model, layer, ablate)
+        return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=rest)
 
     def contribution_maps(
         self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
@@ -194,8 +191,8 @@ class Images:
         Returns:
             Maps [images, E, rows, columns].
         """
-        start = self.trunk(model, min(head.layer for head in heads), ablate)
-        make = partial(ccs.heatmap, model, start, along, heads, ablate=_from(start, ablate))
+        start, rest = self._start(model, min(head.layer for head in heads), ablate)
+        make = partial(ccs.heatmap, model, start, along, heads, ablate=rest)
         return self._keep(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
     def inputs(self, model: Model) -> tuple[Image.Image, ...]:
@@ -203,12 +200,6 @@ class Images:
         return self._keep(
             model, "inputs", lambda: tuple(as_model_input(model, p) for p in model.preprocess(self.images))
         )
-
-
-def _from(start: Any, ablate: HeadSet) -> HeadSet:
-    """Return the image encoder's heads that a trunk doesn't have ablated already."""
-    lowest = getattr(start, "layer", 0)
-    return Intervention.from_heads(ablate & {h for h in ablate.of_encoder(IMAGE) if h.layer >= lowest})
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:

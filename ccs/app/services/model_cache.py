@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import ccs
-from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.cache import Loader
 from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 PHOTO = "photo"  # the bundled model that was trained on photographs
-KEPT = 2
+KEPT = 2  # three models at once may be more than the machine holds
 _HASHES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
@@ -34,7 +33,7 @@ def live_models() -> Mapping[str, int]:
     return sizes
 
 
-class ModelCache:
+class ModelCache(Loader["Model"]):
     """Models by name, at most two in memory. Threads may share it.
 
     Results and links cannot name a place; they select bundled models and open_clip's.
@@ -49,24 +48,8 @@ class ModelCache:
         places: Mapping[str, str] = MappingProxyType({}),
         layers: Callable[[str], Collection[int]] = lambda name: (),
     ) -> None:
+        super().__init__(self._load, KEPT, "Loading {}".format)
         self.places, self._layers, self._heads = places, layers, dict[str, HeadSet]()
-        self._loader = Loader(self._load, KEPT)  # three models at once may be more than the machine holds
-        self.failures = self._loader.failures
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._loader.loaded
-
-    def get(self, name: str, tell: Tell = keep_quiet) -> Model:
-        """Return a model, loaded if need be (see `Loader`).
-
-        Args:
-            name: The model.
-            tell: Publishes the progress.
-
-        Raises:
-            InputError: If the model isn't available, or too many wait.
-        """
-        return self._loader.get(name, f"Loading {name}", tell)
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
         """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
@@ -93,7 +76,7 @@ class ModelCache:
         self._heads[name] = model.heads
         with suppress(InputError):  # a text encoder without known heads
             self._heads[name] = HeadSet([*model.heads, *model.text_heads])
-        self._loader.loaded[name] = model
+        self.loaded[name] = model
 
     def place(self, name: str) -> str:
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
