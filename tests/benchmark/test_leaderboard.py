@@ -46,7 +46,13 @@ def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, cap
         assert hashlib.sha256(files[distribution["@id"]]).hexdigest() == distribution["sha256"]
     places = planted_models.located("hf://user/planted")
     assert [Path(place).stem for place in places] == list(names)
+    assert len(planted_models.located(tmp_path / "made")) == len(names)
+    assert planted_models.located([names[0], places[1]]) == (names[0], places[1])
     assert planted_models.load(places[0]).weights_hash == planted_models.load(names[0]).weights_hash
+    monkeypatch.setattr(planted_models, "MAX_BYTES", 99)
+    for address, why in (("hf://user/nothing", "status 404"), ("hf://user/planted", "too much")):
+        with pytest.raises(InputError, match=why):
+            planted_models.located(address)
 
 
 def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):

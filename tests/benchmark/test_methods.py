@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from ccs import Head, HeadSet
-from ccs.analysis.carriers import counterparts, head_outputs
 from ccs.analysis.evidence import rank_heads
-from ccs.model.encoder import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
-from ccs_benchmark import contributions, methods, modified_gradients
+from ccs_benchmark import contributions, methods
 from tests.support.locate_sample import WRITER, sample
 
 FROM_IMAGES = (
@@ -81,34 +78,6 @@ def test_heads_by_ccs_and_by_labels_of_people(evidence):
     assert order("CCS low first", shares, (5, 5, None, 0)) == [3, 0, 1, 2]
     shares = ((0, 0.9), (0.1, 0.3), (0.4, 0.3), (0.1, 0.1))
     assert order("label People", shares, [5] * 4, ("Colors", "Women", "Colors", None)) == [1, 2, 3, 0]
-
-
-def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):
-    """Against finite differences: each head's output moved a little, at each input between both people."""
-    model, people, step = evidence.model, evidence.people, 1e-2
-    others = people.tokens[torch.from_numpy(counterparts(evidence))]
-    ours, theirs = (head_outputs(model, Trunk(tokens, people.layer)) for tokens in (people.tokens, others))
-    scores = modified_gradients.integrated(evidence)
-    for head in (WRITER, Head(5, 0), Head(4, 3)):
-        d = model.encoder.layers[head.layer].head_dim
-        columns = slice(head.head * d, (head.head + 1) * d)
-        slopes = []
-        for share in (0.2, 0.4, 0.6, 0.8, 1.0):
-            between = Trunk(share * people.tokens + (1 - share) * others, people.layer)
-            leans = []
-            for sign in (1, -1):
-
-                def moved(layer, values, sign=sign, head=head, columns=columns):
-                    if layer == head.layer:
-                        values = values.clone()
-                        values[..., columns] += sign * step * (ours[layer] - theirs[layer])[..., columns]
-                    return values
-
-                with torch.no_grad():
-                    units = model.encoder.with_values(between, moved).double().numpy()
-                leans.append((units * evidence.toward).sum())
-            slopes.append((leans[0] - leans[1]) / (2 * step))
-        assert scores[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
 
 
 def test_pursuit_finds_the_texts_that_rows_are_made_of():

@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError
-from ccs.analysis import task
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import (
     Affine,
@@ -138,20 +137,16 @@ def carriers_off(evidence):
     return Fitted(HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender")), images=Affine(keep))
 
 
-def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
+def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(scoring, "PAIRS", 10)
     few = synthetic.classification_set
     monkeypatch.setattr(synthetic, "classification_set", lambda name, *_: few(name, 40))
-    monkeypatch.setattr(task, "GALLERIES", 1)
-    file, ran, run = tmp_path / "cells.parquet", [], scoring.run
-    monkeypatch.setattr(
-        scoring, "run", lambda *args, **options: ran.append(run(*args, file=file, **options)) or ran[0]
-    )
-    table = scoring.score(carriers_off, [PLANTED])
-    assert f"{PLANTED}, gender, split 0" in capsys.readouterr().out
+    told, options = [], {"file": tmp_path / "cells.parquet"}
+    cells = scoring.run({"carriers_off": carriers_off}, [PLANTED], 1, **options, tell=told.append)
+    assert f"{PLANTED}, gender, split 0" in told
+    table = scoring.table(cells)
     assert {NOTHING, scoring.ORACLE} == set(table.index[:2])
     assert table.loc["carriers_off", "max_skew"] < table.loc[NOTHING, "max_skew"]
-    (cells,) = ran
     row = cells[cells["attribute"] == "gender"].set_index("method").loc["carriers_off"]
     model, sets = ccs_benchmark.load(PLANTED), scoring.synthetic_sets()
     _, unseen = halves(make_task(model, *sets, "gender"), 0)
@@ -173,7 +168,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     assert row["where"] == "heads, image embeddings"
     before, after = (cells[cells["method"] == name].iloc[0] for name in (NOTHING, scoring.ORACLE))
     assert before["took"] == pytest.approx(1 - after["score_gap"] / before["score_gap"])
-    again = run({"carriers_off": None}, [PLANTED], 1, file=file)  # is taken from the file
+    again = scoring.run({"carriers_off": None}, [PLANTED], 1, **options)  # is taken from the file
     assert len(again) == len(cells)
 
 

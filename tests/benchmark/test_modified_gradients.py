@@ -6,7 +6,7 @@ import torch
 from ccs import Head
 from ccs.analysis.carriers import counterparts, gradient
 from ccs_benchmark.interventions import fallen
-from ccs_benchmark.modified_gradients import modified
+from ccs_benchmark.modified_gradients import integrated, modified
 from tests.support.locate_sample import sample
 
 HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
@@ -46,16 +46,20 @@ def of_both(evidence):
 
 
 @torch.no_grad()
-def slow(evidence, swapped, share):
-    """What is lost where one head's output is moved by `share` of the way to the other person's."""
-    (before, _), (_, theirs) = of_both(evidence)
+def slow(evidence, swapped, way, share=1.0):
+    """What is lost where a head's output is moved by `way` of the way to the other person's.
+
+    Inputs are the person's own by `share`, otherwise the other person's.
+    """
+    (_, ours), (_, theirs) = of_both(evidence)
+    others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
+    tokens = share * evidence.people.tokens + (1 - share) * others
 
     def swap(layer, outputs):
         if layer == swapped.layer:
-            output = outputs[swapped.head]
-            outputs[swapped.head] = output + share * (theirs[layer][swapped.head] - output)
+            outputs[swapped.head] += way * (theirs[layer][swapped.head] - ours[layer][swapped.head])
 
-    after, _ = plain_pass(evidence.model.clip, evidence.people.tokens, swap)
+    (before, _), (after, _) = (plain_pass(evidence.model.clip, tokens, *change) for change in ((), (swap,)))
     return float(((before - after).numpy() * evidence.toward).sum())
 
 
@@ -65,10 +69,12 @@ def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
         assert scores[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
 
 
-def test_the_gradient_is_the_slope_of_a_small_swap(evidence):
-    scores, step = gradient(evidence), 0.05
+@pytest.mark.parametrize(("find", "shares"), [(gradient, [1.0]), (integrated, [0.2, 0.4, 0.6, 0.8, 1.0])])
+def test_gradients_are_mean_slopes_of_small_swaps(evidence, find, shares):
+    scores, step = find(evidence), 0.02
     for head in HEADS:
-        slope = (slow(evidence, head, step) - slow(evidence, head, -step)) / (2 * step)
+        lost = [slow(evidence, head, way, share) for share in shares for way in (step, -step)]
+        slope = (sum(lost[::2]) - sum(lost[1::2])) / (2 * step) / len(shares)
         assert scores[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
 
 

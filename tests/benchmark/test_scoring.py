@@ -15,7 +15,7 @@ from ccs.analysis import carriers
 from ccs.analysis.evidence import Evidence, group_names, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.analysis.task import halves, make_task
-from ccs_benchmark import natural, planted_models, protocol, scoring, separation
+from ccs_benchmark import natural, protocol, scoring, separation
 from ccs_benchmark.__main__ import main
 from ccs_benchmark.methods import METHODS, RANDOM
 from ccs_benchmark.protocol import average_precision, cramers_v, precision
@@ -173,18 +173,6 @@ def test_cramers_v_of_a_table_done_by_hand():
     people = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 0]]
     assert cramers_v(people, prompts, groups) == pytest.approx(0.5)  # chi square 2 of 8 people
     assert cramers_v(np.eye(2)[[0] * 8], prompts, groups) == 0
-
-
-def test_models_come_from_names_files_folders_and_the_hub(hub, tmp_path, monkeypatch):
-    file = planted_models.file_of(NAME)
-    (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert planted_models.located(tmp_path) == (str(tmp_path / file.name),)
-    assert planted_models.located([NAME, str(file)]) == (NAME, str(file))
-    hub.put("models", "user/planted", tmp_path)
-    monkeypatch.setattr(planted_models, "MAX_BYTES", 99)
-    for address, why in (("hf://user/nothing", "status 404"), ("hf://user/planted", "too much")):
-        with pytest.raises(InputError, match=why):
-            planted_models.located(address)
 
 
 def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most():
