@@ -28,16 +28,16 @@ def request_for(images="world", count=20):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Runs that write made-up tables at once; the command lines given."""
-    command_lines = []
+    """Runs that write made-up tables at once; their requests."""
+    requests = []
 
-    def compute(arguments, folder, images):
-        command_lines.append(list(arguments))
+    def compute(request, folder):
+        requests.append(request)
         yield 0.5, "half"
         app_sample.write(folder, "tiny", "f" * 64)
 
     monkeypatch.setattr(analyses, "compute_tables", compute)
-    return command_lines
+    return requests
 
 
 def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
@@ -169,6 +169,6 @@ def test_zero_gpu_lends_a_gpu_for_as_long_as_the_work_takes_or_the_cpu_computes(
     monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=gpu))
     monkeypatch.setenv("SPACES_ZERO_GPU", "1")
     monkeypatch.delenv("CCS_DEVICE", raising=False)
-    doing = [words for _, words in analyses.compute_tables([], tmp_path, 1000)]
+    doing = [words for _, words in analyses.compute_tables(request_for(count=1000), tmp_path)]
     assert (tmp_path / "device").read_text() == ("cuda\n" if free == 60 else "\n")
     assert ("no GPU is free for you now, so the CPU computes" in doing) == (free == 30)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +73,8 @@ class Request:
     @property
     def key(self) -> str:
         """The name of the results in links, the same for the same weights, images, and texts."""
-        parts = [self.weights, self.images, self.count, self.texts]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-    @property
-    def arguments(self) -> list[str]:
-        """Options of `clip-ccs compute`. The tables don't hold this machine's paths."""
-        options = {"model": self.place, "images": self.images, "max-images": self.count, "texts": self.texts}
-        options |= {"suite": "none", "out": "."}
-        return [f"--{name}={value}" for name, value in options.items()]
+        parts = json.dumps([self.weights, self.images, self.count, self.texts])
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 class Analyses:
@@ -123,7 +116,7 @@ class Analyses:
             if not target.exists():
                 shutil.rmtree(work, ignore_errors=True)
                 work.mkdir(parents=True)
-                with closing(compute_tables(request.arguments, work, request.count)) as steps:
+                with closing(compute_tables(request, work)) as steps:
                     for share, doing in steps:
                         tell(share, f"Analyzing {request.model}: {doing}")
                 (tables,) = (path.parent for path in work.glob(f"[!.]*/{results.MANIFEST_FILE}"))
@@ -133,8 +126,7 @@ class Analyses:
                 log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-            folders = sorted(self.folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime)
-            for path in folders[:-KEPT]:
+            for path in sorted(self.folder.glob("[0-9a-f]*"), key=os.path.getmtime)[:-KEPT]:
                 shutil.rmtree(path, ignore_errors=True)
             self._turn.release()
 
@@ -150,13 +142,13 @@ def _read(folder: Path) -> ModelRecords:
     return ModelRecords(tables.model, tables)
 
 
-def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progress:
+def compute_tables(request: Request, folder: Path) -> Progress:
     """Run `clip-ccs compute`: on ZeroGPU's GPU if the visitor may use it, else on this machine.
 
     Args:
-        arguments: Options of the command.
+        request: The model, images, and texts. A GPU is requested for 20 s, plus 20 per 1,000 images, at most
+            120.
         folder: The folder to run in.
-        images: Their number decides for how long a GPU is requested: 20 s, plus 20 per 1,000, at most 120.
 
     Raises:
         InputError: If it fails, with the reason.
@@ -164,31 +156,32 @@ def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progr
     if os.environ.get("SPACES_ZERO_GPU"):
         import gradio
 
-        lend = importlib.import_module("spaces").GPU(duration=min(120, 20 + images // 50))
+        lend = importlib.import_module("spaces").GPU(duration=min(120, 20 + request.count // 50))
         try:
-            yield from lend(_compute)(arguments, folder, "cuda")
+            yield from lend(_compute)(request, folder, "cuda")
             return
         except gradio.Error as error:  # the visitor's quota, or no GPU is free
             log.warning("ZeroGPU refused: %s", error)
             yield 0.0, "no GPU is free for you now, so the CPU computes"
-    yield from _compute(arguments, folder)
+    yield from _compute(request, folder, os.environ.get("CCS_DEVICE", ""))
 
 
-def _compute(arguments: Sequence[str], folder: Path, device: str = "") -> Progress:
+def _compute(request: Request, folder: Path, device: str) -> Progress:
     """Run the command in its own process, whose messages go to a file."""
     messages, end = folder / "messages.txt", time.monotonic() + LONGEST
-    command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute", "--progress=json", *arguments]
-    environment = sandbox.environment() | ({"CCS_DEVICE": device} if device else {})
+    options = {"model": request.place, "images": request.images, "max-images": request.count}
+    options |= {"texts": request.texts, "suite": "none", "out": ".", "progress": "json"}  # no path of ours
+    command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute"]
+    command += [f"--{name}={value}" for name, value in options.items()]
     with messages.open("wb") as file:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+        environment = sandbox.environment() | {"CCS_DEVICE": device}
         process = subprocess.Popen(command, cwd=folder, env=environment, process_group=0, **streams)
     try:
         while process.poll() is None:
-            progress: dict[str, Any] = {"share": 0.0, "doing": "starting"}
-            for line in messages.read_text("utf-8", "replace").split("\n")[:-1]:
-                if line.startswith('{"doing"'):
-                    progress = json.loads(line)
-            yield progress["share"], progress["doing"]
+            lines = messages.read_text("utf-8", "replace").split("\n")[:-1]
+            steps = ['{"doing": "starting", "share": 0}', *(x for x in lines if x.startswith('{"doing"'))]
+            yield (progress := json.loads(steps[-1]))["share"], progress["doing"]
             if time.monotonic() > end:
                 raise InputError(f"It took more than {LONGEST / 60:.0f} minutes; use fewer images.")
             time.sleep(0.3)
@@ -198,6 +191,6 @@ def _compute(arguments: Sequence[str], folder: Path, device: str = "") -> Progre
             process.wait()
     if process.returncode:
         lines = messages.read_text("utf-8", "replace").splitlines()
-        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         log.warning("an analysis ended with %s: %s", process.returncode, " / ".join(lines[-5:]))
-        raise InputError(without_folders(errors[-1]) if errors else "It stopped; the log says why.")
+        errors = ["It stopped; the log says why.", *(x for x in lines if x.startswith("error: "))]
+        raise InputError(without_folders(errors[-1].removeprefix("error: ")))

@@ -72,20 +72,6 @@ class HeadRecord:
         """The label if it is the paper's or more than half of the texts fit it, else ""."""
         return self.label if self.published or self.ccs is None or 2 * self.ccs > self.k else ""
 
-    @property
-    def words(self) -> str:
-        """The concept, or the first two texts of a head without one."""
-        texts = ", ".join(f"“{text.text}”" for text in self.texts[:2])
-        return self.concept or ("no concept; its texts: " + texts if texts else "no concept")
-
-    @property
-    def level_name(self) -> str:
-        """The level in words."""
-        if self.published or not self.k:
-            return f"{self.level}, as published" if self.published else "not scored"
-        names = {"": "between the levels", "unknown": "unknown, a verdict is missing"}
-        return names.get(self.level, self.level)
-
 
 @dataclass(frozen=True)
 class ModelRecords:
@@ -170,15 +156,17 @@ class ModelRecords:
 def _printed(model: str) -> dict[Head, HeadRecord]:
     """Return the levels and labels of tables 12 to 14 of the paper; none for a model that it doesn't have."""
     try:
-        labels, heads = paper.head_labels(model), paper.model(model).heads
+        levels, records = (
+            paper.head_labels(model),
+            {head: HeadRecord(head) for head in paper.model(model).heads},
+        )
     except InputError:
         return {}
-    printed = {
-        head: HeadRecord(head, label=label, level=level, published=True)
-        for level, level_labels in labels.items()
-        for head, label in level_labels.items()
-    }
-    return {head: HeadRecord(head) for head in heads} | printed
+    for level, labels in levels.items():
+        records |= {
+            head: HeadRecord(head, label, level=level, published=True) for head, label in labels.items()
+        }
+    return records
 
 
 def _rows(table: pd.DataFrame) -> Iterator[tuple[Head, Any]]:
@@ -193,14 +181,10 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
         judgments[head, row.rank].append(Judgment(row.judge, row.verdict, row.reason or "", row.cause or ""))
     for head, row in _rows(results.table("spans").sort_values("rank")):
         texts[head].append(Text(row.text, row.concept or "", row.share, tuple(judgments[head, row.rank])))
-    labels, scores = dict(_rows(results.table("labels"))), dict(_rows(queries.main_scores(results)))
-    records = dict[Head, HeadRecord]()
-    for head in sorted({*texts, *labels, *scores}):
-        values: dict[str, Any] = {"texts": tuple(texts[head])}
-        if score := scores.get(head):
-            values = {name: getattr(score, name) for name in ("ccs", "k", "level", "share", "variance")}
-            values |= {"label": score.label or "", "texts": tuple(texts[head][: score.k])}
-        if label := labels.get(head):
-            values |= {"label": label.given or "", "labeler": label.labeler}
-        records[head] = HeadRecord(head, **values)
-    return records
+    values: dict[Head, dict[str, Any]] = {head: {"texts": tuple(texts[head])} for head in texts}
+    for head, row in _rows(queries.main_scores(results)):
+        score = {name: getattr(row, name) for name in ("ccs", "k", "level", "share", "variance")}
+        values[head] = {**score, "label": row.label or "", "texts": tuple(texts[head][: row.k])}
+    for head, row in _rows(results.table("labels")):
+        values[head] = values.get(head, {}) | {"label": row.given or "", "labeler": row.labeler}
+    return {head: HeadRecord(head, **values[head]) for head in sorted(values)}
