@@ -420,7 +420,7 @@ def test_both_encoders_of_transformers_models(write, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Ablating")
-@pytest.mark.parametrize("name", languages.MADE)
+@pytest.mark.parametrize("name", languages.FAMILIES)
 def test_image_encoders_inside_other_models(name):
     """Against weights zeroed in a copy. A layer that is not read changes nothing, with a warning."""
     model, read, unread = languages.make_model(name)

@@ -64,13 +64,13 @@ def _tiny_clip(tiny_model):
 
 def _language_model(name):
     def make(_):
-        model, inputs, _ = language_models.MADE[name]()
-        encoder, patches = model.eval(), inputs["pixel_values"]
+        encoder, *_ = language_models.make_model(name)
+        inputs = language_models.FAMILIES[name][4]
         kind = torch.arange(len(GROUPS)) % 3
 
         def run():
             for number in kind.tolist():
-                pixels = (patches + number).to(next(encoder.parameters()))
+                pixels = (inputs["pixel_values"] + number).to(next(encoder.parameters()))
                 encoder.model.get_image_features(**inputs | {"pixel_values": pixels})
 
         shake(encoder, seed=3)
