@@ -1,6 +1,7 @@
 """Tiny Hugging Face checkpoints of random weights, written by transformers itself."""
 
 from functools import cache
+from itertools import count
 
 import torch
 
@@ -17,39 +18,32 @@ def clip_vocabulary():
 
     plain = SimpleTokenizer()
     *words, _, _ = plain.encoder
-    names = [*words, "<|startoftext|>", "<|endoftext|>"]
-    return {word: number for number, word in enumerate(names)}, list(plain.bpe_ranks)
+    return dict(zip([*words, "<|startoftext|>", "<|endoftext|>"], count())), list(plain.bpe_ranks)
 
 
-def write_clip(folder, *, vision=None, text=None, **whole):
+def write_clip(folder, *, vision=None, text=None, max_shard_size="1GB", **whole):
     """Save a CLIPModel of two layers with its processor.
 
     Args:
         folder: Folder to write.
         vision: Entries of the image encoder's configuration.
         text: Entries of the text encoder's configuration.
-        **whole: Entries of the whole configuration, or `max_shard_size`.
+        max_shard_size: Size of a file of weights.
+        **whole: Entries of the whole configuration.
 
     Returns:
         The model of transformers.
     """
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-    vision_sizes = SEEN | (vision or {})
     read = {**SIZES, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
-    shards = {"max_shard_size": whole.pop("max_shard_size", "1GB")}
-    model = CLIPModel(
-        CLIPConfig(vision_config=vision_sizes, text_config=read, projection_dim=24, **whole)
-    ).eval()
-    shake(model, seed=3)
-    model.logit_scale.data.fill_(2.0)
-    model.save_pretrained(folder, **shards)
-    side = vision_sizes["image_size"]
+    config = CLIPConfig(vision_config=SEEN | (vision or {}), text_config=read, projection_dim=24, **whole)
+    vocabulary, merges = clip_vocabulary()
+    side = config.vision_config.image_size
     sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     CLIPImageProcessor(**sizes, image_mean=[0.4, 0.5, 0.6]).save_pretrained(folder)
-    vocabulary, merges = clip_vocabulary()
     CLIPTokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
-    return model
+    return _write(folder, CLIPModel(config), max_shard_size)
 
 
 def write_siglip(folder, *, vision=None, **text):
@@ -65,20 +59,23 @@ def write_siglip(folder, *, vision=None, **text):
     """
     from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
-    vision_sizes = SEEN | (vision or {})
     words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    merges = [("a", "t"), ("c", "at"), ("▁", "cat")]
     words += ["▁", *"abcdefghijklmnopqrstuvwxyz", "at", "cat", "▁cat"]
-    vocabulary = {word: number for number, word in enumerate(words)}
+    vocabulary, merges = dict(zip(words, count())), [("a", "t"), ("c", "at"), ("▁", "cat")]
     read = {**SIZES, "vocab_size": len(words), "max_position_embeddings": 12, **text}
-    model = SiglipModel(SiglipConfig(vision_config=vision_sizes, text_config=read)).eval()
-    shake(model, seed=3)
-    model.logit_scale.data.fill_(2.0)
-    model.logit_bias.data.fill_(-3.0)
-    model.save_pretrained(folder)
-    side = vision_sizes["image_size"]
+    config = SiglipConfig(vision_config=SEEN | (vision or {}), text_config=read)
+    side = config.vision_config.image_size
     SiglipImageProcessor(size={"height": side, "width": side}).save_pretrained(folder)
     Siglip2Tokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
+    return _write(folder, SiglipModel(config))
+
+
+def _write(folder, model, max_shard_size="1GB"):
+    shake(model.eval(), seed=3)
+    model.logit_scale.data.fill_(2.0)
+    if hasattr(model, "logit_bias"):
+        model.logit_bias.data.fill_(-3.0)
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
     return model
 
 
