@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,11 +28,6 @@ from tests.support.compute_sample import arguments, contents, run, same_tables
 from tests.support.datasets_sample import write_images
 
 
-def times(out):
-    shards = [path for path in (out / ".stages").rglob("*.*.*.*") if path.is_file()]
-    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in shards}
-
-
 def test_tables_are_valid_and_the_manifest_says_how(small_run):
     read = results.read_results(small_run / "tiny")
     assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
@@ -48,17 +42,17 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
     assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
-    spans, scores = read.table("spans"), read.table("scores")
+    spans, scores = read.table("spans"), read.table("scores").set_index(["layer", "head"])
     assert (len(spans), len(scores)) == (16 * 2, 16)
     sums = spans.groupby(["layer", "head"])["share"].sum()
-    assert np.allclose(sums.to_numpy(), scores.set_index(["layer", "head"])["share"].to_numpy(), atol=1e-9)
+    assert sums.to_numpy() == pytest.approx(scores["share"].to_numpy(), abs=1e-9)
     yes = read.table("judgments").groupby(["layer", "head"])["verdict"].sum()
-    assert (yes == scores.set_index(["layer", "head"])["ccs"]).all()
+    assert (yes == scores["ccs"]).all()
 
 
-def accuracy_without(folder, model, off, name="world/letters"):
+def accuracy_without(folder, model, off):
     """Accuracy on 40 images by open_clip's own pass of weights with the heads' columns at zero."""
-    data = open_dataset(name, max_images=40)
+    data = open_dataset("world/colors", max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip
     copied.load_state_dict(ablated_weights(model, off))
@@ -66,56 +60,37 @@ def accuracy_without(folder, model, off, name="world/letters"):
     return float((np.argmax(embedded @ weights.T, axis=1) == data.labels).mean())
 
 
-def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_folder):
-    model = ccs.load(str(tiny_folder))
-    pruning = results.read_results(small_run / "tiny").table("pruning")
-    rows = pruning.query("metric == 'top1'").set_index("ablation")
-    for plan in ("none", "random", "high"):
-        row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
-        expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
-        assert row["value"] == pytest.approx(expected, abs=1e-9)
-    assert rows.loc["none"]["difference"] == 0
-    seeds, mean = rows.loc["random"].dropna(subset="seed"), rows[rows["seed"].isna()].loc["random"]
-    assert len(seeds) == 5
-    assert mean["value"] == pytest.approx(seeds["value"].mean())
-    assert mean["low"] <= mean["value"] <= mean["high"]
-
-
-def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(tiny_folder, texts, tmp_path):
-    """A head's total effect is what is lost without it."""
-    args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "1"]
-    args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "1"]
-    assert run([*args, "--layers", "1,4"]) == 0
-    run_tables = results.read_results(tmp_path / "tiny")
+def test_ablated_accuracy_is_that_of_a_copy_with_zeroed_columns(tiny_folder, texts, tmp_path):
+    """For heads of chosen layers. A head's total effect is what is lost without it."""
+    args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
+    args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "2"]
+    assert run([*args, "--layers", "1,4", "--ablate", "L1.H0 L1.H3 L4.H3"]) == 0
+    run_tables, model = results.read_results(tmp_path / "tiny"), ccs.load(str(tiny_folder))
     assert set(run_tables.table("scores")["layer"]) == {1, 4}
-    high = run_tables.table("pruning").query("metric == 'top1' and ablation == 'high'").iloc[0]
+    top1 = run_tables.table("pruning").query("metric == 'top1'")
+    random_sets, mean = top1[top1["seed"].notna()], top1[top1["heads"] == ""].set_index("ablation")["value"]
+    for row in pd.concat([top1[top1["ablation"].isin(["chosen", "high"])], random_sets]).itertuples():
+        off = HeadSet.parse(row.heads)
+        assert {head.layer for head in off} <= {1, 4}
+        assert row.value == pytest.approx(accuracy_without(tiny_folder, model, off), abs=1e-9)
+    for name, sets in random_sets.groupby("ablation"):
+        assert mean[name] == pytest.approx(sets["value"].mean())
     rows = run_tables.table("heads").set_index(["layer", "head"])
     assert (len(rows), set(rows["measure"])) == (8, {"total effect"})
     assert (rows["q_value"].dropna() >= rows["p_value"].dropna() - 1e-12).all()
-    model, off = ccs.load(str(tiny_folder)), HeadSet.parse(high["heads"])
-    assert {head.layer for head in off} <= {1, 4}
-    sets = (HeadSet(), HeadSet([ccs.Head(4, 3)]), off)
-    whole, single, pruned = (accuracy_without(tiny_folder, model, heads, "world/colors") for heads in sets)
-    assert rows.loc[(4, 3), "value"] == pytest.approx(single - whole, abs=1e-9)
-    assert high["value"] == pytest.approx(pruned, abs=1e-9)
+    whole = accuracy_without(tiny_folder, model, HeadSet())
+    single = accuracy_without(tiny_folder, model, HeadSet([ccs.Head(4, 3)]))
+    assert (mean["none"], rows.loc[(4, 3), "value"]) == pytest.approx((whole, single - whole), abs=1e-9)
 
 
-def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(tiny_folder, texts, tmp_path, capsys):
-    assert compute.main([*arguments(tiny_folder, texts, tmp_path), "--texts", "NOTICE"]) == 0
-    assert "CCS: not scored, no judge" in capsys.readouterr().out
-    read = results.read_results(tmp_path / "tiny")
-    assert len(read.table("spans")) == 16 * 2
-    assert read.table("scores")["ccs"].isna().all()
-    assert read.manifest["chance_ccs"] == []
-
-
-def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_path, monkeypatch, capsys):
+def test_heads_without_a_score_are_reported(small_run, tiny_folder, texts, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     shutil.copytree(small_run, tmp_path, dirs_exist_ok=True)
     judged = ["--judges", "openai:gpt-4o", "--budget", "0"]
     unnamed = "named no concept for 16 heads, a later run asks again: budget: "
     unscored = "openai:gpt-4o left 32 texts unscored: budget: "
     for options, why, refused in (
+        (["--texts", "NOTICE"], "no judge", ""),
         ([*judged, "--labeler", "openai:gpt-4o"], "the labeler named no head", unnamed),
         (judged, "no head has every judge's verdict", unscored),
     ):
@@ -123,13 +98,11 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         printed = capsys.readouterr().out
         assert f"CCS: not scored, {why}" in printed
         assert refused in printed
-        assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in printed
-        (heading,) = (
-            line.split() for line in printed.splitlines() if line.split()[:2] == ["dataset", "metric"]
-        )
-        assert {"none", "high", "low"} & {*heading} == {"none"}  # no column of sets that weren't measured
-        written = results.read_manifest(tmp_path / "tiny")
-        assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in written["absent"])
+        read = results.read_results(tmp_path / "tiny")
+        assert len(read.table("spans")) == 16 * 2
+        assert read.table("scores")["ccs"].isna().all()
+        reasons = [absent["reason"] for absent in read.manifest["absent"]]
+        assert any("16 of 16 heads have no CCS" in reason for reason in reasons) == bool(refused)
 
 
 COLUMNS = {"before": "baseline", "after": "value"} | {
@@ -147,14 +120,9 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     assert run([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
     faces = ccs.open_gallery("world/faces")
-    sets = {"people": lambda *_: faces}
-    galleries = SimpleNamespace(names=lambda _: ["faces"], **sets)
-    app = SimpleNamespace(
-        model_cache=SimpleNamespace(get=lambda _: model),
-        require_model=lambda name: name,
-        require_heads=lambda _, heads: heads,
-        galleries=galleries,
-    )
+    galleries = SimpleNamespace(names=lambda _: ["faces"], people=lambda *_: faces)
+    app = SimpleNamespace(model_cache=SimpleNamespace(get=lambda _: model), galleries=galleries)
+    app.require_model, app.require_heads = str, lambda _, heads: heads
     answers = api.Api(app).measure_bias(["judge", "nurse"], attribute=crossed, ablate=heads)
     printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
     library = ccs.bias(model, faces, ["judge", "nurse"], attribute=crossed, ablate=heads).rows
@@ -273,14 +241,18 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
 
 def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, tiny_folder, texts, tmp_path):
     done = shutil.copytree(small_run, tmp_path / "done", copy_function=shutil.copy2)
-    before, stamps = contents(done), times(done)
+
+    def shards():
+        return {path: path.stat().st_mtime_ns for path in (done / ".stages").rglob("*.*.*.*")}
+
+    before, stamps = contents(done), shards()
     (done / "tiny" / "spans.parquet").write_bytes(b"half")
     (done / "tiny" / "bias.parquet").write_bytes(b"of a run with more sets")
     again = arguments(tiny_folder, texts, done)
     assert run(again) == 0
-    assert (contents(done), times(done)) == (before, stamps)
+    assert (contents(done), shards()) == (before, stamps)
     assert run([*again, "--k", "3"]) == 0
-    unchanged_stages = {Path(path).parent.name for path, _ in stamps.items() & times(done).items()}
+    unchanged_stages = {path.parent.name for path, _ in stamps.items() & shards().items()}
     assert {"statistics", "texts", "checks"} <= unchanged_stages
     assert unchanged_stages.isdisjoint({"spans", "labels", "judgments"})
 
@@ -297,8 +269,7 @@ def test_data_are_opened_before_models_and_told_once(tiny_folder, tmp_path, monk
 
 
 def test_a_model_that_is_not_accessible_is_left_out(hub, tiny_folder, texts, tmp_path, capsys):
-    args = arguments(tiny_folder, texts, tmp_path)
-    args = args[: args.index("--dataset")]
+    args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--suite", "none"]
     assert compute.main([*args, "--model", "ViT-B-32/openai", "--max-images", "20"]) == 2
     assert "error: ViT-B-32/openai is left out: " in capsys.readouterr().out
     assert (tmp_path / "tiny" / "manifest.json").exists()
