@@ -18,7 +18,6 @@ from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
-from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, Head
@@ -140,8 +139,7 @@ def _column(screen: Screen) -> dict[str, Any]:
     sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
     grid = {"heads": screen.grid_heads, "Head": Head, "table": _table(screen), "sets": sets, "level": level}
     grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": claims.truth(state.model)}
-    forms = {"examples": examples, "analyses": analyses, "losses": LOSSES}
-    return {**grid, **forms}
+    return {**grid, "examples": examples, "analyses": analyses}
 
 
 def _table(screen: Screen) -> Figure:
@@ -152,7 +150,7 @@ def _table(screen: Screen) -> Figure:
         cells = [str(record.head), record.concept, score, record.k, record.level, record.share]
         rows.append([*cells, record.variance, states.get(record.head, "on")])
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "state"]
-    return Figure("heads", pd.DataFrame(rows, columns=columns), screen.settings)
+    return Figure.of(screen, "heads", pd.DataFrame(rows, columns=columns), {})
 
 
 def shade_of(record: HeadRecord) -> int | str:

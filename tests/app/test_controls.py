@@ -98,19 +98,22 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     figure = screen.session.fairer[1]
     people = replace(app.galleries.people(SMALL), occupations=names)
     subject = Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
-    methods = {name: METHODS[name] for name in fairer.METHOD_TITLES}
+    methods = {name: METHODS[name] for name in fairer.WAYS}
     library = mitigate_subject(subject, "gender", methods)
     for row, expected in zip(rows("fairer", screen), library.rows.to_dict("records"), strict=True):
         for column in ("before", "after", "low", "difference_high"):
             assert float(row[column] or "nan") == pytest.approx(expected[column], abs=1e-6, nan_ok=True)
-    for name, heads in figure.values["heads"].items():
-        assert str(heads) == str(library.options[name].fitted.heads)
+    options = figure.values["comparison"].options
+    for name in fairer.WAYS:
+        assert str(options[name].fitted.heads) == str(library.options[name].fitted.heads)
     for command in re.findall('data-copy="(clip-ccs [^"]*)"', html["main"]):
         name, *arguments = shlex.split(unescape(command))[1:]
         settings = subcommand(name).parse(arguments)
         assert settings.model == "organism"
         if name == "export":
-            assert Intervention.parse(str(settings.ablate)) in figure.values["heads"].values()
+            assert Intervention.parse(str(settings.ablate)) in [
+                option.fitted.heads for option in options.values()
+            ]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
 
 def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
-    figure = Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"})
+    figure = Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"}, {})
     assert figure.csv() == "a,b,model\n'=cmd(),,'@m\n'-1,,'@m\n-1.5,,'@m\n\"plain, quoted\",x,'@m\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
@@ -28,24 +28,37 @@ class Figure:
     Attributes:
         name: Name of the template in figures/, which has the heading.
         rows: Everything that the figure shows.
-        settings: Settings behind the rows, from `Screen.settings`.
-        head: The head that it is about, part of its name on the page; "" for none.
-        values: Further values for the template.
+        settings: Settings behind the rows.
+        values: Further values for the template: `head`, the head that the figure is about, and others.
     """
 
     name: str
     rows: pd.DataFrame
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    head: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, screen: Screen, name: str, rows: pd.DataFrame, settings: Mapping[str, Any], **values: Any
+    ) -> Figure:
+        """Return a figure of a screen.
+
+        Args:
+            screen: The screen, with settings.
+            name: Name of the template.
+            rows: Everything that the figure shows.
+            settings: Settings that differ from the screen's, or that it doesn't have.
+            **values: Further values for the template.
+        """
+        return cls(name, rows, {**screen.settings, **settings}, values)
 
     def __html__(self) -> str:
         return render(f"figures/{self.name}.html", figure=self, **self.values)
 
     @property
     def shown_name(self) -> str:
-        """Its name on the page."""
-        return "-".join(filter(None, (self.name, self.head)))
+        """Its name on the page, with the head that it is about."""
+        return f"{self.name}-{head}" if (head := self.values.get("head")) else self.name
 
     def csv(self) -> str:
         """Return the rows as CSV, each with the settings that no column holds."""

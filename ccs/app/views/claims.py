@@ -48,28 +48,30 @@ def find_claim(records: ModelRecords) -> Claim | None:
     planted = truth(records.model)
     if planted and planted.heads:
         return Claim([*planted.carries][-1], planted.heads)
-    lowered = [claim for claim in _searched(records) if claim.change < 0]
+    lowered = [claim for claim in _searched(records, world(records.model).people) if claim.change < 0]
     return min(lowered, key=lambda claim: (not claim.conclusive, claim.change), default=None)
 
 
-def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | None:
+def held_out(records: ModelRecords, heads: HeadSet, attribute: str, gallery: str) -> Claim | None:
     """Return the held-out result of the search that found exactly these heads; None without one.
 
     Args:
         records: The model's records.
         heads: The ablated heads.
         attribute: The attribute of people.
+        gallery: The gallery.
     """
-    return next((c for c in _searched(records) if (c.heads, c.attribute) == (heads, attribute)), None)
+    searched = _searched(records, gallery)
+    return next((c for c in searched if (c.heads, c.attribute) == (heads, attribute)), None)
 
 
-def _searched(records: ModelRecords) -> list[Claim]:
-    """Return the results of searches among the model's usual faces."""
+def _searched(records: ModelRecords, gallery: str) -> list[Claim]:
+    """Return the results of searches among the faces of a gallery."""
     return [
         Claim(search.attribute, search.heads, result, len(search.prompts) // 2, search.preserve)
         for search in records.searches
         for result in search.held_out
-        if search.gallery == world(records.model).people and result.ablation == "searched"
+        if search.gallery == gallery and result.ablation == "searched"
     ]
 
 

@@ -77,12 +77,12 @@ def answers_figure(screen: Screen, example: Example, head: Head | None = None) -
     """
     table = measure_answers(screen, HeadSet([head]) if head else None, example)
     names = np.repeat([image.name for image in example.images], len(example.classes))
-    settings = {**screen.settings, "template": " | ".join(example.templates)}
+    settings = {"template": " | ".join(example.templates)}
     settings |= {"ablated heads": str(head)} if head else {}
     order = np.argsort(-table.rows[["before", "after"]].max(axis=1), kind="stable")
     listed = [rows.head(LISTED).to_numpy().tolist() for _, rows in table.rows.iloc[order].groupby("image")]
-    values = {"result": table, "example": example, "listed": listed, "model": screen.model}
-    return Figure("classify", table.rows.assign(image=names), settings, str(head or ""), values)
+    values = {"head": head, "result": table, "example": example, "listed": listed, "model": screen.model}
+    return Figure.of(screen, "classify", table.rows.assign(image=names), settings, **values)
 
 
 def find_story(screen: Screen) -> tuple[Head, Example]:
@@ -157,17 +157,13 @@ def explain_answers(screen: Screen) -> Figure | None:
     leads = cosines[:, at, first] - cosines[:, at, second]  # [sets, images]
     along = zip(weights[:, first] - weights[:, second], sets, strict=True)
     maps = np.stack([images.contribution_maps(model, model.heads, v, heads)[at, at] for v, heads in along])
-    names = [image.name for image in images.originals]
-    texts = {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
-    rows = examples.patch_table(
-        {"image": names, **texts}, dict(zip(("all on", "ablated"), maps, strict=False))
-    )
-    pairs = zip(images.inputs(model), maps.swapaxes(0, 1), strict=True)
-    overlays = [[examples.tint(picture, m, np.abs(both).max()) for m in both] for picture, both in pairs]
+    texts = {"image": [image.name for image in images.originals]}
+    texts |= {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
+    rows = examples.patch_table(texts, dict(zip(("all on", "ablated"), maps, strict=False)))
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
-    images_shown = list(zip(names, *texts.values(), overlays, leads.T, strict=True))
-    settings = {**screen.settings, "template": " | ".join(example.templates)}
-    return Figure("why", rows, settings, values={"images": images_shown, "ablate": ablate, "share": share})
+    values = {"maps": maps.swapaxes(0, 1), "leads": leads.T, "inputs": images.inputs(model), "texts": texts}
+    settings = {"template": " | ".join(example.templates)}
+    return Figure.of(screen, "why", rows, settings, **values, ablate=ablate, share=share, draw=examples)
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:

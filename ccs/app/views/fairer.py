@@ -16,13 +16,7 @@ from ccs.app.views.query import BiasQuery, shareable
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
 
-METHOD_TITLES = {
-    "ablation": "Heads off",
-    "scaling": "Heads turned down",
-    "edit of all heads": "Erased in heads",
-    "projection": "Erased",
-}
-LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
+WAYS = ("ablation", "scaling", "edit of all heads", "projection")  # of `ccs.mitigate`
 
 
 @post("bias/fairer")
@@ -31,24 +25,29 @@ def make_fairer(screen: Screen, budget: Annotated[int, Field(ge=0, le=100)] = 0)
 
     Args:
         screen: The screen that the form changes.
-        budget: The points of accuracy that may be lost, one of `LOSSES`.
+        budget: The points of accuracy that may be lost.
     """
     screen.session.budget = budget
     screen.change(tab="bias")
 
 
-def compare_methods(screen: Screen) -> None:
-    """Compare the methods if the visitor has requested it, and keep a figure."""
+def compare_methods(screen: Screen, query: BiasQuery) -> None:
+    """Compare the methods if the visitor has requested it, and keep a figure.
+
+    Args:
+        screen: The screen.
+        query: Its query.
+    """
     from ccs.analysis import carriers  # these import PyTorch
     from ccs.analysis.mitigate import mitigate_subject
     from ccs.analysis.mitigations import METHODS
 
-    session, query, steps = screen.session, BiasQuery.from_state(screen.app, screen.state), itertools.count()
+    session, galleries, steps = screen.session, screen.app.galleries, itertools.count()
     if session.budget is None:
         return
     screen.tell(0.0, "Comparing methods")
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
-    galleries, model, controls = screen.app.galleries, screen.model, world(screen.model.name).things
+    model, controls = screen.model, world(screen.model.name).things
 
     def tell(line: str) -> None:
         share = 0.1 + 0.9 * min(1, next(steps) / (carriers.STEPS + 6))
@@ -62,23 +61,13 @@ def compare_methods(screen: Screen) -> None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
         images = galleries.find(controls)
         assert isinstance(images, ClassificationSet)
-        methods = {name: METHODS[name] for name in METHOD_TITLES}
         subject = Subject(model, query.gallery, images, (people, things), fresh=True)
+        methods = {name: METHODS[name] for name in WAYS}
         table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
     except InputError as error:
         session.notify(f"The methods weren't compared: {error}")
         return
-    options = [option for option in table.options.values() if option.name in METHOD_TITLES]
-    values = {
-        "model": screen.state.model,
-        "query": query,
-        "gallery": shareable(query.gallery.name),
-        "about": table.about,
-        "best": table.best,
-        "cells": table.rows.set_index(["method", "metric"]),
-        "titles": METHOD_TITLES,
-        "heads": {option.name: option.fitted.heads for option in options},
-        "reasons": {option.name: option.reason for option in options},
-    }
-    settings = {**screen.settings, **query.settings, "ablated heads": ""}
-    session.fairer = (screen.state.model, query.key), Figure("fairer", table.rows, settings, values=values)
+    settings = {**query.settings, "ablated heads": ""}
+    values = {"query": query, "gallery": shareable(query.gallery.name), "comparison": table}
+    figure = Figure.of(screen, "fairer", table.rows, settings, **values)
+    session.fairer = (screen.state.model, query.key), figure

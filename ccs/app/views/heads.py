@@ -19,8 +19,7 @@ from ccs.app.services.model_cache import hash_of
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import classify
-from ccs.app.views.base import Figure, View, empty, if_ready, run_lines
-from ccs.errors import InputError
+from ccs.app.views.base import Figure, View, if_ready, run_lines
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 
 RESULTS = 6  # heads listed by a search
@@ -32,28 +31,23 @@ post_fields("heads/find", "find", tab="heads")  # "" closes the search
 
 def show_heads(screen: Screen) -> dict[str, Any]:
     """Return the panel of one head, and a search over all."""
-    head = screen.state.head
-    search = if_ready(partial(_search, screen)) if screen.state.find else ""
-    if head is None:
-        return {"record": None, "search": search}
-    record = screen.records.head(head)
+    state = screen.state
+    record = screen.records.head(state.head) if state.head else None
     return {
         "record": record,
-        "search": search,
-        "texts": "" if head.encoder == TEXT else _texts(screen, record),
-        "parts": if_ready(partial(_panel, screen, record)),
+        "search": if_ready(partial(_search, screen)) if state.find else "",
+        "texts": _texts(screen, record) if record and record.texts else "",
+        "parts": if_ready(partial(_panel, screen, record)) if record else "",
     }
 
 
 def _panel(screen: Screen, record: HeadRecord) -> list[Figure | Markup]:
     """Return the parts of a head's panel that the model computes."""
-    head, example = record.head, classify.shown_example(screen)
-    alone = classify.answers_figure(screen, example, head)
-    if head.encoder == TEXT:
+    alone = classify.answers_figure(screen, classify.shown_example(screen), record.head)
+    if record.head.encoder == TEXT:
         return [alone]
-    maps = if_ready(partial(attention_maps, screen, record))
-    top = if_ready(partial(top_images, screen, record, screen.state.text))
-    return [maps, top, alone]
+    top = partial(top_images, screen, record, screen.state.text)
+    return [if_ready(partial(attention_maps, screen, record)), if_ready(top, "No images"), alone]
 
 
 def _search(screen: Screen) -> Figure:
@@ -67,25 +61,21 @@ def _search(screen: Screen) -> Figure:
     rows = app.cache.get(("find", hash_of(model), text), search).head(RESULTS)
     rows = rows[["head", "rank", "share", "best", "best_share", "encodes"]]
     concepts = [screen.records.head(Head.parse(head)).concept for head in rows["head"]]
-    settings = {**screen.settings, "text": text, "ablated heads": "", "gallery": name}
-    return Figure("find", rows, settings, values={"concepts": concepts})
+    settings = {"text": text, "ablated heads": "", "gallery": name}
+    return Figure.of(screen, "find", rows, settings, concepts=concepts)
 
 
-def _texts(screen: Screen, record: HeadRecord) -> Figure | Markup:
+def _texts(screen: Screen, record: HeadRecord) -> Figure:
     """Return the head's texts."""
-    if not record.texts:
-        unknown = "There are no tables for this head, so its concept is unknown."
-        return empty("No texts", f"{unknown} “Analyze this model”, below the grid, computes them.")
-    rows = [
-        {"head": str(record.head), "rank": i, "text": text.text, "concept": text.concept}
-        | {"share": round(text.share, 6)}
-        | {f"{verdict.judge} verdict": verdict.word for verdict in text.verdicts}
-        | {f"{verdict.judge} reason": verdict.why for verdict in text.verdicts}
-        for i, text in enumerate(record.texts, 1)
-    ]
-    values = {"record": record, "chosen": screen.state.text}
-    settings = {**screen.settings, **screen.records.origin}
-    return Figure("texts", pd.DataFrame(rows), settings, str(record.head), values)
+    rows = []
+    for i, text in enumerate(record.texts, 1):
+        columns = {"head": str(record.head), "rank": i, "text": text.text, "concept": text.concept}
+        columns["share"] = round(text.share, 6)
+        for verdict in text.verdicts:
+            columns |= {f"{verdict.judge} verdict": verdict.word, f"{verdict.judge} reason": verdict.why}
+        rows.append(columns)
+    values = {"head": record.head, "record": record, "chosen": screen.state.text}
+    return Figure.of(screen, "texts", pd.DataFrame(rows), screen.records.origin, **values)
 
 
 def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
@@ -103,17 +93,10 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
     if text:
         along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
         maps["written"] = images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0]
-    peak = max(float(maps["attention"].max()), 1 / maps["attention"][0].size)  # if it attends elsewhere
-    largest, names = float(np.abs(maps.get("written", 0)).max()), [image.name for image in images.originals]
-    overlays = [
-        [examples.highlight(picture, attention, peak), *(examples.tint(picture, w, largest) for w in written)]
-        for picture, attention, *written in zip(images.inputs(model), *maps.values(), strict=True)
-    ]
-    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak}
-    values["images"] = list(zip(names, overlays, maps["attention"], strict=True))
-    table = examples.patch_table({"image": names}, maps)
-    settings = {**screen.settings, "ablated heads": str(ablate)}
-    return Figure("where", table, settings, str(head), values)
+    table = examples.patch_table({"image": [image.name for image in images.originals]}, maps)
+    values = {"head": head, "text": text, "contrasted": len(others) > 1, "maps": maps}
+    values |= {"images": images.originals, "inputs": images.inputs(model), "draw": examples}
+    return Figure.of(screen, "where", table, {"ablated heads": str(ablate)}, **values)
 
 
 def _text_of(record: HeadRecord, number: int) -> str:
@@ -127,7 +110,7 @@ def _embed(screen: Screen, *texts: str) -> np.ndarray:
     return screen.app.cache.get(("texts", hash_of(model), texts), lambda: model.embed_texts(texts))
 
 
-def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Markup:
+def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
     """Return the images at both ends of a head's contribution.
 
     Args:
@@ -137,18 +120,14 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     """
     app, model, head, text = screen.app, screen.model, record.head, _text_of(record, number)
     name = world(model.name).pictures
-    try:
-        contributions = app.galleries.images(name, screen.tell).contributions(model)
-    except InputError as error:
-        return empty(f"Images that move {head}", str(error))
+    contributions = app.galleries.images(name, screen.tell).contributions(model)
     along = _embed(screen, text)[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
-    values = {"strips": ends, "face": partial(app.face, name), "text": text}
-    values["pictures"] = app.galleries.find(name)
     table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])
-    settings = {**screen.settings, "gallery": name, "ablated heads": ""}
-    return Figure("top-activating", table, settings, str(head), values)
+    values = {"head": head, "text": text, "strips": ends, "face": partial(app.face, name)}
+    values["pictures"] = app.galleries.find(name)
+    return Figure.of(screen, "top-activating", table, {"gallery": name, "ablated heads": ""}, **values)
 
 
 def heads_program(screen: Screen) -> str:

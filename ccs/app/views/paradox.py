@@ -161,8 +161,8 @@ def show_paradox(screen: Screen) -> dict[str, Any]:
     return {
         **values,
         "published": published_changes(),
-        "claim": claims.held_out(screen.records, screen.state.ablate, axes.attribute),
-        "figure": Figure("paradox", rows, {**screen.settings, **names}, values=values),
+        "claim": claims.held_out(screen.records, screen.state.ablate, axes.attribute, axes.gallery),
+        "figure": Figure.of(screen, "paradox", rows, names, **values),
     }
 
 

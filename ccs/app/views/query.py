@@ -140,10 +140,10 @@ class Embedded(NamedTuple):
     texts: tuple[np.ndarray, np.ndarray]
 
     def first(self, n: int) -> list[list[int]]:
-        """Return the numbers of the first `n` images for the occupation shown, before and after."""
+        """Return the numbers of the first `n` images, or fewer, for the occupation, before and after."""
         pool, row = self.query.pool(), self.query.row
         pairs = zip(self.images, self.texts, strict=True)
-        return [pool[top(images[pool], texts[row], n)].tolist() for images, texts in pairs]
+        return [pool[top(images[pool], texts[row], min(n, len(pool)))].tolist() for images, texts in pairs]
 
     def mean_skews(self) -> list[float]:
         """Return the mean MaxSkew over occupations, before and after."""
