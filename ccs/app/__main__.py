@@ -65,12 +65,13 @@ def start(settings: Settings) -> None:
     """
     bound_memory()
     sys.setswitchinterval(SWITCH)
-    host, port = settings.host.strip("[]"), settings.port or int(os.environ.get("GRADIO_SERVER_PORT") or 0)
+    host, port = settings.host.strip("[]"), settings.port
     try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port or 0), family=family).close()
     except OSError as error:
-        place = f"{host}, port {port or 'any'}"
-        raise InputError(f"The app can't be served at {place}: {error.strerror}.") from None
+        reason = f"{host}, port {port or 'any'}: {error.strerror}"
+        raise InputError(f"The app can't be served at {reason}.") from None
     if settings.device:
         os.environ["CCS_DEVICE"] = settings.device
     if os.environ.get("SPACES_ZERO_GPU"):
@@ -92,7 +93,7 @@ def start(settings: Settings) -> None:
     app = App(collection, places=models, folder=folder)
     print(f"Results: {collection.source}", *collection.notices, f"Opens on {app.first}.", sep="\n")
     server = make_server(app)
-    url = launch(server, f"[{host}]" if ":" in host else host, port or None)
+    url = launch(server, f"[{host}]" if ":" in host else host, port)
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())
@@ -140,10 +141,9 @@ def warm(app: App) -> None:
 
     for tab in ("start", "bias", "heads"):
         work(screen := open_screen(app, Session(), {"tab": tab}))
-        if tab == "start":
-            with suppress(InputError):  # the button of Start has one answer for everyone
-                screen.change(ablate=claim_of(screen).heads)
-                work(screen)
+    with suppress(InputError):  # the button of Start has one answer for everyone
+        screen.change(tab="start", ablate=claim_of(screen).heads)
+        work(screen)
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 
 

@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import gradio as gr
 import pandas as pd
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
 WAITING = 16  # queued calls
 UNREAD = 256  # answers kept until they are fetched: up to 0.2 MB each, and Gradio would keep 2,000
-IMAGE_BYTES, IMAGES, CLASSES, OCCUPATIONS, TOP = 2**20, 8, 50, 20, 100
-HEAVY = ("find_heads", "classify", "rank_people", "measure_bias")
-FUNCTIONS = ("list_models", "head_scores", "describe_head", *HEAVY)
+FUNCTIONS = dict.fromkeys(("list_models", "head_scores", "describe_head"), 4)
+FUNCTIONS |= dict.fromkeys(("find_heads", "classify", "rank_people", "measure_bias"), 1)
+"""The public functions. So many calls of all with this number run at a time; those with 1 run a model."""
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Heads = Annotated[str, StringConstraints(max_length=12_000)]
-Image = Annotated[str, StringConstraints(max_length=IMAGE_BYTES * 4 // 3 + 100)]
-Images = Annotated[list[Image], Field(min_length=1, max_length=IMAGES)]
-Classes = Annotated[list[Text], Field(min_length=1, max_length=CLASSES)]
-Occupations = Annotated[list[Text], Field(min_length=1, max_length=OCCUPATIONS)]
-Top = Annotated[int, Field(ge=1, le=TOP)]
+Image = Annotated[str, StringConstraints(max_length=2**20 * 4 // 3 + 100)]  # 1 MB
+Images = Annotated[list[Image], Field(min_length=1, max_length=8)]
+Classes = Annotated[list[Text], Field(min_length=1, max_length=50)]
+Occupations = Annotated[list[Text], Field(min_length=1, max_length=20)]
+Top = Annotated[int, Field(ge=1, le=100)]
 Rows = list[dict[str, Any]]
 
 
@@ -73,10 +73,8 @@ class Api:
         Returns:
             Per model: its name (model), its kind (toy model or CLIP), and the number of its scored heads.
         """
-        return [
-            {"model": name, "kind": describe_kind(name), "scored_heads": len(self.app.records(name).heads)}
-            for name in self.app.models
-        ]
+        heads = {name: len(self.app.records(name).heads) for name in self.app.models}
+        return [{"model": name, "kind": describe_kind(name), "scored_heads": heads[name]} for name in heads]
 
     def head_scores(self, model: Name = "organism") -> Rows:
         """List the scored attention heads of a model with their concept and Concept Consistency Score (CCS).
@@ -105,11 +103,9 @@ class Api:
         record = self.app.records(self.app.require_model(model)).head(Head.parse(head))
         if not record.texts:
             raise InputError(f"{model} has no scored head {record.head}.")
+        rows = [{"rank": rank, "text": t.text, "share": t.share} for rank, t in enumerate(record.texts, 1)]
         verdicts = [{verdict.judge: verdict.word for verdict in text.verdicts} for text in record.texts]
-        return [
-            {"rank": rank, "text": text.text, "share": text.share, "verdicts": verdicts[rank - 1]}
-            for rank, text in enumerate(record.texts, 1)
-        ]
+        return [{**row, "verdicts": words} for row, words in zip(rows, verdicts, strict=True)]
 
     def find_heads(self, text: Text, model: Name = "organism") -> Rows:
         """Rank a model's heads by how strongly they encode a text, strongest first.
@@ -148,7 +144,11 @@ class Api:
             Per image and class (label): the probability with all heads on (before) and after the ablation.
         """
         loaded, heads = self._open(model, ablate)
-        uploads, problems = read_images([(_decode(image), f"Image {n}") for n, image in enumerate(images, 1)])
+        try:
+            files = [base64.b64decode(i.partition(";base64,")[2] or i, validate=True) for i in images]
+        except ValueError:
+            raise InputError("An image isn't base64 text or a data: URI. Addresses aren't opened.") from None
+        uploads, problems = read_images([(data, f"Image {n}") for n, data in enumerate(files, 1)])
         if problems:
             raise InputError(" ".join(problems))
         table = ccs.classify(loaded, [image.pixels for image in uploads], classes, template, ablate=heads)
@@ -178,10 +178,10 @@ class Api:
         people = set_question(self._gallery(model, gallery), [occupation])
         embeddings = self.app.galleries.images(people.name).embed(loaded, heads)
         prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
-        numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
-        groups = pd.DataFrame(people.groups).iloc[numbers].astype(str).to_dict("records")
-        table = {"rank": range(1, len(numbers) + 1), "image": numbers, "groups": groups}
-        return _rows(pd.DataFrame({**table, "cosine": embeddings[numbers] @ prompt}))
+        image = top(embeddings, prompt, min(top_k, len(embeddings)))
+        groups = pd.DataFrame(people.groups).iloc[image].astype(str).to_dict("records")
+        columns = {"image": image, "groups": groups, "cosine": embeddings[image] @ prompt}
+        return _rows(pd.DataFrame(columns, range(1, len(image) + 1)).rename_axis("rank").reset_index())
 
     def measure_bias(
         self,
@@ -218,17 +218,7 @@ class Api:
 
 def _rows(table: pd.DataFrame) -> Rows:
     """Return a table's rows as JSON values, with null for missing numbers."""
-    rows: Rows = json.loads(table.to_json(orient="records", double_precision=15))
-    return rows
-
-
-def _decode(image: str) -> bytes:
-    try:
-        return base64.b64decode(image.partition(";base64,")[2] or image, validate=True)
-    except ValueError:
-        raise InputError(
-            "An image isn't base64 text or a data: URI. Addresses and paths aren't opened."
-        ) from None
+    return cast(Rows, json.loads(table.to_json(orient="records", double_precision=15)))
 
 
 def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
@@ -238,24 +228,14 @@ def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., An
         function: The function.
         calls: Gets the caller's address while the function runs.
     """
-    strict = validate_call(config=ConfigDict(strict=True))(function)
-    names = list(inspect.signature(function).parameters)
+    strict, signature = validate_call(config=ConfigDict(strict=True))(function), inspect.signature(function)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Call the function, and turn its errors into `gr.Error`.
-
-        Args:
-            *args: Arguments by position.
-            **kwargs: Arguments by name.
-
-        Raises:
-            gr.Error: For arguments of another type or length, and for the function's InputError.
-        """
         request = LocalContext.request.get()
         calls.append(client := client_of(request.request.scope) if request and request.request else "")
         try:
-            return strict(**dict(zip(names, args, strict=False)), **kwargs)
+            return strict(**signature.bind_partial(*args, **kwargs).arguments)
         except (ValidationError, InputError) as error:
             reason = str(error) if isinstance(error, InputError) else describe_problem(error)
             raise gr.Error(reason[:2000], print_exception=False) from None
@@ -268,22 +248,15 @@ def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., An
 def add_to(server: gr.Server, app: App, calls: list[str]) -> None:
     """Register the functions as API endpoints and MCP tools of their names.
 
-    Functions that run a model share one line and run one at a time. The others run up to four at once.
-
     Args:
         server: The server that gets the endpoints.
         app: The models and galleries to answer from.
         calls: Gets the addresses whose calls run a model.
     """
     functions = Api(app)
-    for name in FUNCTIONS:
-        heavy = name in HEAVY
-        server.api(
-            _checked(getattr(functions, name), calls if heavy else []),
-            name=name,
-            concurrency_limit=1 if heavy else 4,
-            concurrency_id="model" if heavy else "tables",
-        )
+    for name, at_once in FUNCTIONS.items():
+        function = _checked(getattr(functions, name), calls if at_once == 1 else [])
+        server.api(function, name=name, concurrency_limit=at_once, concurrency_id=str(at_once))
 
 
 def answer_in_json(blocks: gr.Blocks) -> None:

@@ -29,7 +29,6 @@ from ccs.errors import InputError
 log = logging.getLogger(__name__)
 
 TITLE = "CLIP heads"
-PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
 KEEP_ALIVE = 75  # seconds that an unused connection stays open, longer than clients and proxies reuse one
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 UNKEPT = {"cache-control": "no-store"}
@@ -46,19 +45,6 @@ class Pages:
     def __init__(self, app: App) -> None:
         self.app, self.sessions, self.jobs = app, Sessions(), Jobs()
 
-    def add_to(self, server: gr.Server) -> None:
-        """Register the routes. Gradio's own come after them, at its launch."""
-        server.api_route("/", methods=["GET", "HEAD"])(self.open)
-        server.get("/api")(api.describe_api)
-        server.add_route("/work", self.watch)
-        server.add_route("/cancel", self.watch, ["POST"])
-        server.get("/program")(self.program)
-        server.get("/figure.csv")(self.save_figure)
-        server.get("/tables/{key}.zip")(self.tables)
-        server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
-        for path in ROUTES:
-            server.add_route(f"/{path}", partial(self.click, path=path), ["POST"])
-
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
         key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
@@ -66,8 +52,7 @@ class Pages:
         job = self._start(key, screen, partial(page.work, screen))
         await job.finished(FIRST)
         regions = page.fragment(session.jobs, {}, whole=True)
-        values = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "key": key, "regions": regions}
-        return HTMLResponse(render("page.html", **values), headers=UNKEPT)
+        return HTMLResponse(render("page.html", state=screen.state, key=key, regions=regions), headers=UNKEPT)
 
     async def click(self, request: Request, path: str) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed or why nothing did.
@@ -168,12 +153,24 @@ async def refuse(_: Request, error: Exception) -> Response:
 
 
 def make_server(app: App) -> gr.Server:
-    """Return the server of an app: its page, API, and MCP behind the request filter."""
+    """Return the server of an app: its page, API, and MCP behind the request filter.
+
+    Gradio's own routes come after these, at its launch.
+    """
     server = gr.Server(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
     server.add_exception_handler(InputError, refuse)
     server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
     pages = Pages(app)
-    pages.add_to(server)
+    server.api_route("/", methods=["GET", "HEAD"])(pages.open)
+    server.get("/api")(api.describe_api)
+    server.add_route("/work", pages.watch)
+    server.add_route("/cancel", pages.watch, ["POST"])
+    server.get("/program")(pages.program)
+    server.get("/figure.csv")(pages.save_figure)
+    server.get("/tables/{key}.zip")(pages.tables)
+    server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
+    for path in ROUTES:
+        server.add_route(f"/{path}", partial(pages.click, path=path), ["POST"])
     api.add_to(server, app, pages.jobs.calls)
     return server
 

@@ -53,14 +53,10 @@ class App:
         folder: Path | None = None,
     ) -> None:
         self.collection = collection
-        self.model_cache = ModelCache(
-            {shown_name(place): place for place in places},
-            lambda model: {head.layer for head in self.records(model).heads},
-        )
-        self.cache = Cache()
-        self.galleries = Galleries(galleries, self.cache)
-        self.analyses = Analyses(folder, self.cache)
-        self._records: dict[str, ModelRecords] = {}
+        self.cache, self._records = Cache(), dict[str, ModelRecords]()
+        self.galleries, self.analyses = Galleries(galleries, self.cache), Analyses(folder, self.cache)
+        offered = {shown_name(place): place for place in places}
+        self.model_cache = ModelCache(offered, lambda model: HeadSet(self.records(model).heads).layers)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -71,8 +67,8 @@ class App:
     @property
     def first(self) -> str:
         """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
-        names = (*self.model_cache.places, *bundled_models(), *self.models)
-        return next(n for n in names if n in self.models and n not in self.model_cache.failures)
+        names = (*self.model_cache.places, *bundled_models())
+        return next(name for name in names if name not in self.model_cache.failures)
 
     def require_model(self, name: str) -> str:
         """Return the name. Raises InputError if there is no such model."""
@@ -96,9 +92,7 @@ class App:
 
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
-        if model not in self._records:
-            self._records[model] = ModelRecords(model, self.collection.models.get(model))
-        return self._records[model]
+        return self._records.setdefault(model, ModelRecords(model, self.collection.models.get(model)))
 
     def heads_of_model(self, model: str, encoder: str = "") -> HeadSet:
         """Return the heads that can be ablated: those in the results, else the model's.
@@ -216,12 +210,11 @@ class Sessions:
         """
         session.used, session.size = time.monotonic(), max(size_of(session), LIMIT // MOST)
         self._sessions.pop(page, None)
-        self._sessions[page] = session
-        sizes = Counter[str]()
+        self._sessions[page], sizes = session, Counter[str]()
         for other in self._sessions.values():
             sizes[other.client] += other.size
-        while sizes.total() > LIMIT or sizes.most_common(1)[0][1] > OF_ADDRESS:
-            largest, _ = sizes.most_common(1)[0]
+        while sizes.total() > LIMIT or max(sizes.values()) > OF_ADDRESS:
+            largest = max(sizes, key=sizes.__getitem__)
             oldest = next(key for key, other in self._sessions.items() if other.client == largest)
             sizes[largest] -= self._sessions.pop(oldest).size
 
@@ -273,10 +266,9 @@ class Screen:
     @property
     def fitted(self) -> HeadSet:
         """The ablated heads, with edits fitted on the gallery in force, which is downloaded if need be."""
-        ablate = self.state.ablate
-        if not has_edits(ablate):
-            return ablate
-        return self.app.galleries.images(self.gallery, self.tell).fit(self.model, ablate)
+        if not has_edits(self.state.ablate):
+            return self.state.ablate
+        return self.app.galleries.images(self.gallery, self.tell).fit(self.model, self.state.ablate)
 
     @property
     def model(self) -> Model:

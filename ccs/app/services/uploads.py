@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ccs import sandbox
 from ccs.data.decoding import FORMATS, Pixels, small
@@ -38,8 +38,7 @@ class InputImage:
     @cached_property
     def key(self) -> str:
         """A digest of the pixels."""
-        header = f"{self.pixels.size}".encode()
-        return hashlib.sha256(header + self.pixels.tobytes()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.pixels.size}".encode() + self.pixels.tobytes()).hexdigest()[:16]
 
     @cached_property
     def thumb(self) -> str:
@@ -61,8 +60,8 @@ def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], l
     """
     seconds = SECONDS + EACH * len(files)
     results: list[Pixels | str] = sandbox.run(_read_all, list(files), title="The upload", seconds=seconds)
-    read = [(name, result) for (_, name), result in zip(files, results, strict=True)]
-    images = [InputImage(name, Image.frombytes("RGB", *r)) for name, r in read if not isinstance(r, str)]
+    pixels = [(name, r) for (_, name), r in zip(files, results, strict=True) if not isinstance(r, str)]
+    images = [InputImage(name, Image.frombytes("RGB", *image)) for name, image in pixels]
     return images, [result for result in results if isinstance(result, str)]
 
 
@@ -91,8 +90,7 @@ def data_url(image: Image.Image, side: int | None = None) -> str:
         side: Its largest side in pixels, by default its own.
     """
     if side is not None and max(image.size) > side:
-        image = image.copy()
-        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        image = ImageOps.contain(image, (side, side), Image.Resampling.LANCZOS)
     buffer, kind = io.BytesIO(), "png" if image.width * image.height <= 128 * 128 else "jpeg"
     image.save(buffer, kind, quality=88)  # PNG ignores the quality
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
