@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,8 @@ from ccs.errors import InputError
 WORKERS = 2
 KEPT = 400 * 2**20
 """Bytes of memory above which a worker makes room for a new one once it has answered."""
-PATIENCE = 6.0
-"""Seconds on the clock for each of processor time, which other processes need too."""
 
 _SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
-_HOME = Path(__file__).resolve().parents[1]
 _OWN = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
 """Variables that keep a worker from taking memory before it needs it."""
 
@@ -44,7 +42,7 @@ def run(
     seconds: float = 10.0,
     memory: int = 2**30,
     answer: int = 2**28,
-    patience: float = PATIENCE,
+    patience: float = 6.0,
 ) -> Any:
     """Call a function in a worker.
 
@@ -55,7 +53,7 @@ def run(
         seconds: Maximum processor time in seconds.
         memory: Maximum number of bytes of memory, above the worker's own.
         answer: Maximum number of bytes of its value.
-        patience: Seconds on the clock for each of processor time.
+        patience: Seconds on the clock for each of processor time, which other processes need too.
 
     Returns:
         Its value: numbers, texts, bytes, and tuples, lists, and dicts of these.
@@ -63,16 +61,26 @@ def run(
     Raises:
         InputError: If it raises, or exceeds a limit.
     """
-    with _pool.free:
-        worker, stays = _pool.idle.pop() if _pool.idle else _start(), False
+    idle, free = _pool(os.getpid())
+    with free:
+        worker, stays = idle.pop() if idle else _start(), False
+        limit = patience * seconds + 5
+        timer, end = threading.Timer(limit, worker.kill), time.monotonic() + limit
+        timer.start()
         try:
-            question = function, args, title, seconds, memory, answer
-            value, sentence, stays = _ask(worker, question, patience * seconds + 5)
+            pickle.dump((function, args, title, seconds, memory, answer), worker.stdin)
+            worker.stdin.flush()
+            value, sentence, stays = _Plain(worker.stdout).load()
+        except (OSError, EOFError, pickle.UnpicklingError):
+            is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
+            why = f"within {seconds:.0f} seconds" if is_late else "because its parser stopped"
+            sentence = f"{title} cannot be read {why}."
         finally:
+            timer.cancel()
             if not stays:
                 _end(worker)
                 worker = _start()  # ahead, so that the next need not wait for it
-            _pool.idle.append(worker)
+            idle.append(worker)
     if sentence:
         raise InputError(sentence)
     return value
@@ -80,9 +88,9 @@ def run(
 
 def warm(*modules: str) -> None:
     """Start the workers now, and let each import these modules first."""
-    _pool.modules = modules
-    while len(_pool.idle) < WORKERS:
-        _pool.idle.append(_start())
+    _modules[:] = modules
+    idle, _ = _pool(os.getpid())
+    idle += [_start() for _ in range(WORKERS - len(idle))]
 
 
 def reason(error: BaseException) -> str:
@@ -96,7 +104,8 @@ def reason(error: BaseException) -> str:
 def environment() -> dict[str, str]:
     """Return the environment of a process that reads untrusted input: this package, and no token or key."""
     known = {name: value for name, value in os.environ.items() if not _SECRETS.search(name)}
-    path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
+    home = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     return known | {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONPATH": path}
 
 
@@ -123,21 +132,19 @@ def serve() -> None:
     sys.modules["torch"] = None  # type: ignore[assignment]
     os.nice(15)
     _limit(resource.RLIMIT_CORE, 0)
-    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    for number in (0, 1):  # a parser that prints writes no answer
-        os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a parser that prints writes no answer
     for name in sys.argv[1:]:
         importlib.import_module(name)
     with suppress(EOFError, OSError):
         while True:
-            pickle.dump(_answer(*pickle.load(questions)), answers)
+            pickle.dump(_answer(pickle.load(sys.stdin.buffer)), answers)
             answers.flush()
 
 
-def _answer(
-    function: Callable[..., Any], args: Any, title: str, seconds: float, memory: int, most_bytes: int
-) -> tuple[Any, str, bool]:
+def _answer(question: Any) -> tuple[Any, str, bool]:
     """Return the value, a sentence if there is none, and whether this worker stays."""
+    function, args, title, seconds, memory, most_bytes = question
     _limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1)
     if data := _memory()[5]:
         _limit(resource.RLIMIT_DATA, data + memory)
@@ -188,10 +195,10 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"an answer names {module_name}.{global_name}")
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> Any:
     """Start a process that answers one question at a time."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from ccs.sandbox import serve; serve()", *_pool.modules],
+        [sys.executable, "-c", "from ccs.sandbox import serve; serve()", *_modules],
         env=environment() | _OWN,
         process_group=0,
         stdin=subprocess.PIPE,
@@ -200,49 +207,22 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(worker: subprocess.Popen[bytes], question: Any, seconds: float) -> tuple[Any, str, bool]:
-    """Send a question to a worker; return its value, a sentence if there is none, and whether it stays."""
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    timer, end = threading.Timer(seconds, worker.kill), time.monotonic() + seconds
-    timer.start()
-    try:
-        pickle.dump(question, worker.stdin)
-        worker.stdin.flush()
-        value, sentence, stays = _Plain(worker.stdout).load()
-        return value, sentence, stays
-    except (OSError, EOFError, pickle.UnpicklingError):
-        is_late = _end(worker) == -signal.SIGXCPU or time.monotonic() >= end
-        reason = f"within {question[3]:.0f} seconds" if is_late else "because its parser stopped"
-        return None, f"{question[2]} cannot be read {reason}.", False
-    finally:
-        timer.cancel()
-
-
-def _end(worker: subprocess.Popen[bytes]) -> int:
+def _end(worker: Any) -> int:
     """Kill a worker if it still runs, and return its exit status."""
     worker.kill()
     with suppress(OSError), worker:  # closes its pipes
         pass
-    return worker.wait()
+    return int(worker.returncode)
 
 
-class _Pool:
-    """The workers of this process that wait for a question."""
-
-    modules: tuple[str, ...] = ()
-
-    def __init__(self) -> None:
-        self.idle: list[subprocess.Popen[bytes]] = []
-        self.free = threading.BoundedSemaphore(WORKERS)
-
-    def leave(self) -> None:
-        """Forget the workers in a forked child: they belong to the parent, and so does the semaphore."""
-        for worker in self.idle:
-            worker.returncode = 0
-        _Pool.__init__(self)
+_modules: list[str] = []
+"""Modules that a new worker imports first."""
 
 
-_pool = _Pool()
-os.register_at_fork(after_in_child=_pool.leave)
-atexit.register(lambda: list(map(_end, _pool.idle)))
+@cache
+def _pool(process: int) -> tuple[list[Any], threading.BoundedSemaphore]:
+    """Return the idle workers of a process, and a semaphore; a forked process has none of its parent's."""
+    return [], threading.BoundedSemaphore(WORKERS)
+
+
+atexit.register(lambda: list(map(_end, _pool(os.getpid())[0])))
