@@ -187,6 +187,22 @@ class DatasetRecord:
         """True for a set that is known by name."""
         return SOURCES.get(self.name) is self
 
+    def require_recorded(self, source: str, count: int, recorded: int, unit: str = "images") -> None:
+        """Check that a copy of a known set has as many images, classes, or clips as the set.
+
+        Args:
+            source: The copy, in messages.
+            count: The number in the copy.
+            recorded: The number in the record; 0 if it isn't known.
+            unit: Of what.
+
+        Raises:
+            InputError: If the numbers differ.
+        """
+        if self.known and count and recorded and count != recorded:
+            known = f"{self.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
+            raise InputError(f"{source!r} has {count:,} {unit}, but {known}.")
+
     @property
     def measured(self) -> bool:
         """True for a whole set that models are measured on, as the study does."""

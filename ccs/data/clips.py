@@ -103,8 +103,7 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
         listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
         raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
     entries = read_rows(files.read(tables[0]), tables[0])
-    if record.known and not record.approximate and len(entries) != record.rows:
-        raise InputError(f"{files.source!r} has {len(entries):,} clips, but {record.title} {record.rows:,}.")
+    record.require_recorded(files.source, len(entries), 0 if record.approximate else record.rows, "clips")
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
     wanted = [file_of(entry) for entry in entries[:max_clips]]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccs import paper
 from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
-from ccs.data.rows import ALL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
+from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -33,22 +33,14 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
     Raises:
         InputError: If the rows don't make such a dataset, or a copy of a known dataset isn't as recorded.
     """
-    _require_recorded(record, rows, rows.count, 0 if record.approximate or rows.is_part else record.rows)
+    expected = 0 if record.approximate or rows.is_part else record.rows
+    record.require_recorded(rows.source, rows.count, expected)
     if record.kind == "classification":
         return _with_classes(record, rows, sample, names)
     if record.kind == "bias":
         return make_people(record, rows, sample, names)
     folders = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     return ImageSet(**rows.readable(sample, strata=folders)[1])
-
-
-def _require_recorded(
-    record: DatasetRecord, rows: Rows, count: int, recorded: int, unit: str = "images"
-) -> None:
-    """Raise InputError if a copy of a known dataset has other numbers of rows or classes than its record."""
-    if record.known and count and recorded and count != recorded:
-        known = f"{record.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
-        raise InputError(f"{rows.source!r} has {count:,} {unit}, but {known}.")
 
 
 # Classes --------------------------------------------------------------------------------------------------
@@ -63,16 +55,7 @@ def _with_classes(
         raise InputError(" ".join((reason, *rows.notes[:3])))
     column = next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
     numbers, classes, notes = _number_classes(record, rows, column, names)
-    classes = [record.renames.get(name, name) for name in classes]
-    if record.names == "wordnet":
-        classes = _wordnet_names(classes)
-    if record.first_word:
-        firsts = [re.split("[ _]", name)[0] for name in classes]
-        classes = sorted({*firsts})
-        numbers = [number if number < 0 else classes.index(firsts[number]) for number in numbers]
-    elif record.names == "column":
-        classes = [name.replace("_", " ") for name in classes]
-    _require_recorded(record, rows, len(classes), record.class_count, "classes")
+    record.require_recorded(rows.source, len(classes), record.class_count, "classes")
     if len(classes) < 2:
         listed = ", ".join(classes)
         raise InputError(f"{rows.source!r} has only one class, {listed!r}: give the folder of the classes.")
@@ -86,25 +69,31 @@ def _with_classes(
             cells = np.array(rows.strings(name))[at]
             if 2 <= len({*cells}) <= MOST_NUMBERS and "" not in cells:
                 groups[name] = cells
-    subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
-    if record.joined:
-        classes = [name.replace(" ", "_") for name in classes]
     labels = np.array(numbers, np.int64)[at]
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
-    fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
-    return ClassificationSet(labels=labels, subsets=subsets, groups=groups, **fields)
+    return ClassificationSet(
+        labels=labels,
+        classes=tuple(classes),
+        templates=templates(record.templates),
+        subsets={name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()},
+        groups=groups,
+        **fields,
+    )
 
 
 def _number_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
 ) -> tuple[list[int], list[str], tuple[str, ...]]:
     """Return each row's class number (-1: none), the classes' names, and notes."""
-    labels = rows.strings(column)
-    is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
+    labels, listed = rows.strings(column), rows.classes.get(column, ())
+    is_bare = not listed and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:
         labels = ["" if label == "-1" else label for label in labels]
+    if record.first_word:
+        labels, listed = ([re.split("[ _]", name)[0] for name in part] for part in (labels, listed))
+        listed = in_order({*listed})
     spellings, notes = ({}, ()) if record.known else merge_spellings(filter(None, labels))
-    listed = rows.classes.get(column) or in_order({*labels} - {""})
+    listed = listed or in_order({*labels} - {""})
     classes = [name for name in listed if spellings.get(name, name) == name]
     number = {name: place for place, name in enumerate(classes)}
     has_numbers = are_numbers(classes)
@@ -118,6 +107,11 @@ def _number_classes(
         classes = list(renamed(classes, names, record.name))
     elif rows.by_folder:
         classes = [name.replace("-", " ") for name in classes]
+    if record.names == "wordnet":
+        classes = _wordnet_names(classes)
+    elif record.names == "column":
+        separators = (" ", "_") if record.joined else ("_", " ")
+        classes = [record.renames.get(name, name).replace(*separators) for name in classes]
     return [number.get(spellings.get(label, label), -1) for label in labels], classes, notes
 
 
@@ -217,7 +211,7 @@ def _read_groups(rows: Rows, attributes: Sequence[str]) -> tuple[dict[str, list[
     notes: list[str] = []
     for name in attributes or usual or column_of:
         if (column := column_of.get(name, "")) not in rows.columns:
-            refused[name] = rows.unusable.get(column, "there is no such column")
+            refused[name] = SEVERAL if column in rows.unusable else "there is no such column"
             continue
         cells = rows.strings(column)
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))

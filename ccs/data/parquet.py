@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,18 +44,16 @@ class _Group(NamedTuple):
     at_once: int
 
 
-def _open(opener: Opener) -> pq.ParquetFile:
-    """Open a file; of one on the disk, pages are streamed."""
+@lru_cache(maxsize=4)
+def _open(opener: Opener, process: int) -> pq.ParquetFile:
+    """Open a file, in each process anew; of one on the disk, pages are streamed."""
     if isinstance(opener, OnDisk):
         return pq.ParquetFile(opener.path, buffer_size=2**20, pre_buffer=False)
     return pq.ParquetFile(opener(), pre_buffer=False)
 
 
 def read_parquet(
-    files: Mapping[str, Opener],
-    record: DatasetRecord,
-    source: str,
-    max_rows: int | None = None,
+    files: Mapping[str, Opener], record: DatasetRecord, source: str, max_rows: int | None = None
 ) -> Rows:
     """Read the rows of Parquet files; images stay where they are.
 
@@ -69,71 +68,72 @@ def read_parquet(
     """
     groups: list[_Group] = []
     columns: dict[str, list[Any]] = {}
+    candidates: Sequence[str] = ()
     classes: dict[str, dict[str, None]] = defaultdict(dict)
-    unusable: dict[str, str] = {}
     image_column, total = "", 0
     for number, (path, opener) in enumerate(files.items(), 1):
-        wanted = None if max_rows is None else -(-max_rows * number // len(files)) - total
         try:
-            opened = _open(opener)
+            opened = _open(opener, os.getpid())
             schema = opened.schema_arrow
             if not image_column:
                 image_column, *others = image_columns(schema, record.image)
                 left_out = {image_column, *others} if record.kind != "images" else {*schema.names}
-                columns = {name: [] for name in schema.names if name not in left_out}
+                candidates = [name for name in schema.names if name not in left_out]
+                columns = {name: [] for name in candidates}
             if missing := {*columns, image_column} - {*schema.names}:
                 raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
-            end, chosen = _row_groups(opened.metadata, opener, total, wanted)
-            unusable |= {name: why for name in columns if (why := _unusable(schema.field(name).type))}
-            usable = [name for name in columns if name not in unusable]
-            # Group by group, since the columns of a group are next to each other in the file.
-            tables = [opened.read_row_group(group.number, columns=usable) for group in chosen]
-            table, names = pa.concat_tables(tables or [schema.empty_table()]), _class_names(schema)
-            for column in usable:
-                if (cells := _plain_cells(table.column(column))) is None:
-                    unusable[column] = "it holds lists of several values"
-                    continue
-                if column in names:
-                    classes[column] |= dict.fromkeys(names[column])
-                    cells = _by_name(cells, names[column], f"The column {column!r} of {record.name!r}")
-                columns[column] += cells[: end - total]
+            columns = {name: columns[name] for name in columns if _holds_one(schema.field(name).type)}
+            for name, listed in (names := _class_names(schema)).items():
+                classes[name] |= dict.fromkeys(listed)
+            end = None if max_rows is None else -(-max_rows * number // len(files))
+            chosen, total = _choose_groups(opened.metadata, opener, total, end)
+            for group in chosen:  # the columns of a group are next to each other in the file
+                table = opened.read_row_group(group.number, columns=[*columns])
+                for name in [*columns]:
+                    cells = [*map(_plain, table.column(name).to_pylist())]
+                    if any(isinstance(cell, bytes | list) for cell in cells):
+                        del columns[name]
+                    elif name in names:
+                        columns[name] += _by_name(cells, names[name], f"{name!r} of {record.name!r}")
+                    else:
+                        columns[name] += cells
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             if hasattr(error, "response") or isinstance(error, InputError):  # the Hub failed, not the file
                 raise
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
         groups += chosen
-        total = end
+        columns = {name: cells[:total] for name, cells in columns.items()}
     return Rows(
         name=record.name,
         source=source,
         count=total,
         read=ImageColumn(groups, image_column),
-        columns={column: cells for column, cells in columns.items() if column not in unusable},
-        classes={column: tuple(names) for column, names in classes.items()},
-        unusable=unusable,
+        columns=columns,
+        classes={column: [*names] for column, names in classes.items()},
+        unusable=[name for name in candidates if name not in columns],
         is_part=max_rows is not None,
     )
 
 
-def _row_groups(
-    metadata: pq.FileMetaData, opener: Opener, first: int, wanted: int | None
-) -> tuple[int, list[_Group]]:
-    """Choose a file's row groups for `wanted` rows of the set, from row `first` on, and return their end."""
+def _choose_groups(
+    metadata: pq.FileMetaData, opener: Opener, first: int, end: int | None
+) -> tuple[list[_Group], int]:
+    """Choose a file's row groups for the set's rows from `first` to `end`; return their end too."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
         raise ValueError(
             f"a row group has {largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read: write "
             "smaller ones, such as row_group_size=1000"
         )
-    wanted = metadata.num_rows if wanted is None else wanted
-    needed = min(len(groups), -(-wanted * len(groups) // max(1, metadata.num_rows)))
-    end, chosen = first, list[_Group]()
+    end = first + metadata.num_rows if end is None else end
+    needed = -(-(end - first) * len(groups) // max(1, metadata.num_rows))
+    chosen: list[_Group] = []
     for number in spread(len(groups), needed):
         count, size = groups[number].num_rows, max(1, groups[number].total_byte_size)
-        chosen.append(_Group(opener, number, end, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
-        end += count
-    return min(end, first + wanted), chosen
+        chosen.append(_Group(opener, number, first, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
+        first += count
+    return chosen, min(first, end)
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
@@ -146,19 +146,18 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
     Raises:
         InputError: If there is none.
     """
-
-    def holds_images(kind: pa.DataType) -> bool:
-        if kinds.is_struct(kind):
-            return bool(kind.get_field_index("bytes") >= 0)
-        is_list = kinds.is_list(kind) or kinds.is_large_list(kind)
-        value = kind.value_type if is_list or kinds.is_dictionary(kind) else kind
-        return str(value) in (("uint8",) if is_list else _BINARY)
-
-    usual = {column: place for place, column in enumerate((*IMAGES[::-1], wanted))}
-    columns = [column.name for column in schema if holds_images(column.type)]
+    columns = [column.name for column in schema if _holds_images(column.type)]
     if not columns:
         raise InputError(f"There is no column of images; the columns are {', '.join(schema.names)[:300]}.")
-    return sorted(columns, key=lambda column: -usual.get(column, -1))
+    return [*dict.fromkeys(name for name in (wanted, *IMAGES, *columns) if name in columns)]
+
+
+def _holds_images(kind: pa.DataType) -> bool:
+    if kinds.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0)
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return bool(kind.value_type == pa.uint8())
+    return str(kind.value_type if kinds.is_dictionary(kind) else kind) in _BINARY
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
@@ -170,40 +169,36 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     return {}
 
 
-def _unusable(kind: pa.DataType) -> str:
-    """Return why cells of a type cannot label images, "" if they can, or if it depends on the cells."""
-    is_list = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
-    value = kind.value_type if is_list or kinds.is_dictionary(kind) else kind
+def _holds_one(kind: pa.DataType) -> bool:
+    """Return False for records and lists of several values, such as embeddings, which aren't read."""
     if kinds.is_struct(kind) and kind.num_fields == 1:
-        value = kind[0].type
-    if kinds.is_nested(value) or (is_list and kinds.is_floating(value)):
-        return "it holds lists or records of several values"
-    is_bytes = str(value) in _BINARY or kinds.is_fixed_size_binary(value)
-    return "it is empty" if kinds.is_null(value) else "it holds neither text nor numbers" * is_bytes
+        kind = kind[0].type
+    elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        kind = pa.struct([]) if kinds.is_floating(kind.value_type) else kind.value_type
+    return not kinds.is_nested(kind)
 
 
-def _plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
-    """Return cells as texts, numbers, truth values, or None; a list or record of one value is that value.
+def _plain(cell: Any) -> Any:
+    """Return a cell as text, a number, a truth value, or None; a list or record of one value is that value.
 
-    If a list holds several values, return None.
+    Bytes and lists of several values, which can't label images, stay as they are.
     """
-    cells = column.to_pylist()
-    if kinds.is_nested(column.type):
-        lists = [list(cell.values()) if isinstance(cell, dict) else cell or [] for cell in cells]
-        if any(len(values) > 1 for values in lists):
-            return None
-        cells = [values[0] if values else None for values in lists]
-    cells = [float(cell) if isinstance(cell, Decimal) else cell if cell == cell else None for cell in cells]
-    if all(cell is None or (isinstance(cell, float) and cell.is_integer()) for cell in cells):
-        cells = [None if cell is None else int(cell) for cell in cells]
-    return [cell if isinstance(cell, str | int | float | None) else str(cell) for cell in cells]
+    if isinstance(cell, dict | list) and len(cell) <= 1:
+        cell = next(iter(cell.values() if isinstance(cell, dict) else cell), None)
+    if cell != cell:
+        return None
+    if isinstance(cell, float | Decimal):
+        cell = float(cell) if cell % 1 else int(cell)
+    return cell if isinstance(cell, str | int | float | bytes | list | None) else str(cell)
 
 
 def _by_name(cells: Sequence[Any], names: Sequence[str], column: str) -> list[str | None]:
-    """Replace class numbers by names: the files' own lists may differ in order."""
+    """Replace class numbers of a column by names: the files' own lists may differ in order."""
     numbers = {cell for cell in cells if cell not in (None, -1)}
     if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
-        raise InputError(f"{column} has the class number {wrong[0]}, but names of only {len(names)} classes.")
+        raise InputError(
+            f"The column {column} has the class number {wrong[0]}, but names of only {len(names)} classes."
+        )
     return [names[cell] if cell in numbers else None for cell in cells]
 
 
@@ -217,15 +212,9 @@ class ImageColumn:
 
     def __init__(self, groups: Sequence[_Group], column: str) -> None:
         self._groups, self._column = groups, column
-        self._close()
-
-    def _close(self) -> None:
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._file: Any = None
-        self._group: _Group | None = None
-        self._first = 0
-        self._batch: Any = ()  # an empty array would import pandas
-        self._batches: Any = iter(())
+        self._group, self._first = None, 0
+        self._batch, self._batches = (), iter(())  # an empty array would import pandas
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageColumn, (self._groups, self._column)
@@ -233,12 +222,12 @@ class ImageColumn:
     def __call__(self, row: int) -> bytes:
         """Read the encoded image of a row. Raises OSError if there is none, even for a path to one."""
         if self._process != os.getpid():  # a forked process shares the position in the file
-            self._close()
+            ImageColumn.__init__(self, self._groups, self._column)
         with self._lock:
             try:
                 cell: Any = self._seek(row)[row - self._first].as_py()
             except (pa.ArrowException, StopIteration) as error:
-                self._close()
+                self._group = None
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None
         cell = cell.get("bytes") if isinstance(cell, dict) else cell
         if not cell or not isinstance(cell, bytes | list):
@@ -249,10 +238,10 @@ class ImageColumn:
         """Return the batch with this row."""
         group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
         if group is not self._group or row < self._first:
-            if self._group is None or group.opener is not self._group.opener:
-                self._file = _open(group.opener)
-            self._group, self._first, self._batch = group, group.first, ()
-            self._batches = self._file.iter_batches(group.at_once, [group.number], [self._column])
+            batches = _open(group.opener, os.getpid()).iter_batches(
+                group.at_once, [group.number], [self._column]
+            )
+            self._group, self._first, self._batch, self._batches = group, group.first, (), batches
         while row >= self._first + len(self._batch):
             self._first += len(self._batch)
             self._batch = next(self._batches).column(0)

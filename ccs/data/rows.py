@@ -7,7 +7,7 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_imag
 from ccs.errors import InputError, require_seed
 
 NO_FILE = "no such file"
+SEVERAL = "its cells are not single texts or numbers"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Rows:
         read: Returns a row's encoded image; raises OSError for a row without one.
         columns: Name -> cells, one per row: texts, numbers, or None.
         classes: Column -> its class names in the order of their numbers.
-        unusable: Column -> why it can neither label nor group images.
+        unusable: Columns that can neither label nor group images.
         notes: What a user should know about how they were read.
         by_folder: Whether the column `label` is the name of a folder.
         is_part: Whether more rows were left where they come from.
@@ -85,7 +86,7 @@ class Rows:
     read: Callable[[int], bytes]
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    unusable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Collection[str] = ()
     notes: tuple[str, ...] = ()
     by_folder: bool = False
     is_part: bool = False
@@ -97,8 +98,8 @@ class Rows:
         Raises:
             InputError: If there is no such column, or it cannot label images.
         """
-        if why := self.unusable.get(column):
-            raise InputError(f"The column {column!r} of {self.name!r} cannot be used: {why}.")
+        if column in self.unusable:
+            raise InputError(f"The column {column!r} of {self.name!r} cannot be used: {SEVERAL}.")
         if column not in self.columns:
             listed = ", ".join(self.columns)[:300]
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {listed or 'none'}.")
