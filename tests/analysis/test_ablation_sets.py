@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from ccs import Head, HeadSet, InputError
+from ccs import Head, HeadSet
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import AblationName
 from ccs.texts.score import HeadScore
@@ -120,15 +120,6 @@ def test_empty_plans_are_left_out_with_a_notice():
     assert list(plans) == ["none"]
     assert len(notices) == 3
     assert any("set high has no heads" in notice for notice in notices)
-
-
-def test_plans_refuse():
-    with pytest.raises(InputError, match="'hihg'"):
-        make_sets(kinds=["hihg"])
-    with pytest.raises(InputError, match=r"L4\.H0 cannot be ablated"):
-        make_sets(heads=HeadSet.parse("L5.H0 L5.H1"))
-    with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
-        ablation_sets.draw(HEADS, 13, 0, "x")
 
 
 def test_plans_of_the_study():

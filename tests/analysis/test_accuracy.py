@@ -3,9 +3,11 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ccs
+from ccs.batch import accuracy as command
 from ccs.data import synthetic
 from tests.support.datasets_sample import write_images
 
@@ -23,18 +25,29 @@ def birds(tmp_path_factory):
     return ccs.open_dataset(str(folder), classes=("landbird", "waterbird"))
 
 
-def test_each_class_in_each_group_is_measured_before_and_after(birds, tiny_model):
+def test_each_class_in_each_group_is_measured(birds, tiny_model, tiny_folder, tmp_path, capsys):
     assert list(birds.groups) == ["place"]
     table = ccs.accuracy(tiny_model, birds, attribute="place", ablate="L5.H2")
     texts = tiny_model.embed_texts([birds.templates[0].replace("{}", name) for name in birds.classes])
     for column, heads in (("before", None), ("after", ccs.HeadSet.parse("L5.H2"))):
         right = (tiny_model.embed_images(birds.images, heads) @ texts.T).argmax(axis=1) == birds.labels
+        assert table.rows.set_index("class").loc["all", column] == pytest.approx(right.mean())
         for row in table.groups.to_dict("records"):
             of_class = birds.labels == birds.classes.index(row["class"])
             members = of_class & (birds.groups["place"] == row["group"])
             assert row["images"] == members.sum()
             assert row[column] == pytest.approx(right[members].mean())
     assert len(table.groups) == 4
+    line = ["--model", str(tiny_folder), "--dataset", birds.source, "--ablate", "L5.H2"]
+    names = ["--classes", "landbird, waterbird", "--csv", str(tmp_path / "rows.csv")]
+    assert command.main([*line, *names]) == 0
+    printed, errors = capsys.readouterr()
+    assert f"Accuracy {right.mean():.1%} [" in printed
+    assert "Warning: With all heads on " in errors
+    written = pd.read_csv(tmp_path / "rows.csv")[["class", "before", "after"]]
+    pd.testing.assert_frame_equal(written, table.rows[["class", "before", "after"]])
+    assert command.main([*line, "--classes", "bird"]) == 2
+    assert "has 2 classes, but 1 names were given" in capsys.readouterr().err
     audit = ccs.audit(tiny_model, dataset=birds, prompts="traits", attributes=["gender"], ablate="L5.H2")
     assert audit.section("worst group")["after"].iloc[0] == table.groups["after"].min()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import HeadSet, InputError
+from ccs import HeadSet
 from ccs.analysis.audit import audit
 from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.analysis.preference import measure_part_changes
@@ -98,10 +98,3 @@ def test_small_crossed_groups_are_left_out_and_reported(gallery):
     assert len(crossed.images) == len(crossed.groups[CROSSED]) == len(gallery.images) - 4
     remaining = np.delete(np.arange(len(gallery.images)), rare)
     assert np.array_equal(np.asarray(crossed.images[5]), np.asarray(gallery.images[int(remaining[5])]))
-
-
-def test_attributes_that_cannot_be_crossed_are_refused(gallery):
-    with pytest.raises(InputError, match="different attributes"):
-        cross_groups(gallery, "gender,gender")
-    with pytest.raises(InputError, match="Fewer than two groups"):
-        cross_groups(gallery, CROSSED, smallest=500)

@@ -3,72 +3,23 @@
 import re
 import shlex
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import pandas as pd
 import pytest
-import torch
 from huggingface_hub import ModelCard
-from transformers import AutoModel
 
 import ccs
-from ccs import HeadSet, InputError, Intervention
+from ccs import Intervention
 from ccs.analysis.mitigate import Option, choose
 from ccs.analysis.mitigations import Affine, Fitted, why_not_in_weights
 from ccs.batch import mitigate as command
 from ccs.cli import command_line
 from ccs.data import synthetic
 from ccs.metrics.stats import Effect, Estimate
-from ccs.model.export import WeightChange, export
-from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.datasets_sample import write_images
-
-
-def maps(d):
-    return np.eye(d) + 0.1 * np.random.default_rng(0).standard_normal((2, d, d))
-
-
-def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_path, monkeypatch):
-    """Where this package cannot be imported."""
-    write_clip(tmp_path / "theirs")
-    other = ccs.load(str(tmp_path / "theirs"))
-    pixels, expected = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1)), {}
-    for name, model, text in (
-        ("open_clip", tiny_model, "L3.H1=0.3 L5.H2"),
-        ("transformers", other, "L0.H1=0.3 L1.H2"),
-    ):
-        (images, texts), off = maps(model.dim), Intervention.parse(text)
-        change = WeightChange(off, images, texts, ["It was measured."])
-        assert export(model, change, tmp_path / name) <= 1e-5
-        expected[name] = Affine(images)(model.embed_images(pixels, off))
-    with torch.no_grad(), monkeypatch.context() as without_us:
-        without_us.setitem(sys.modules, "ccs", None)
-        ours = open_clip.create_model(f"local-dir:{tmp_path / 'open_clip'}").eval().encode_image(pixels)
-        theirs = AutoModel.from_pretrained(tmp_path / "transformers").eval().get_image_features(pixels)
-    for units, name in ((ours, "open_clip"), (getattr(theirs, "pooler_output", theirs), "transformers")):
-        normalized = torch.nn.functional.normalize(units, dim=-1)
-        np.testing.assert_allclose(normalized, expected[name], atol=1e-5)
-    words, texts = ["a dog", "two cats"], maps(tiny_model.dim)[1]
-    read = ccs.load(str(tmp_path / "open_clip")).embed_texts(words)
-    np.testing.assert_allclose(read, Affine(texts)(tiny_model.embed_texts(words)), atol=1e-5)
-    assert "- It was measured." in (tmp_path / "open_clip" / "README.md").read_text("utf-8")
-    assert (tmp_path / "transformers" / "tokenizer.json").exists()
-
-
-def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path):
-    place = tmp_path / "theirs"
-    write_siglip(place)
-    model = ccs.load(str(place))
-    images, texts = maps(model.dim)
-    off = HeadSet.parse("L0.H1 L2.H3")  # the second is the pool's
-    assert export(model, WeightChange(off, None, texts), tmp_path / "fairer") <= 1e-5
-    with pytest.raises(InputError, match="images do not end in a linear map"):
-        export(model, WeightChange(HeadSet(), images), tmp_path / "not")
-    assert not (tmp_path / "not").exists()
 
 
 def option(name, skew, accuracy, high=-0.1):

@@ -16,7 +16,7 @@ from ccs.model.ablation import has_class_token
 from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
 from ccs.model.interception import projection_name
 from ccs.model.structure import attention_modules
-from tests.support import checkpoint, language_models
+from tests.support import language_models
 from tests.support.tiny_model import shake
 
 GROUPS = np.array(["a", "b", "c"] * 8)
@@ -148,19 +148,6 @@ def test_weights_equal_the_intervention(model):
     changed = {name for name, values in after.items() if not values.equal(before[name])}
     projections = [f"visual.transformer.resblocks.{layer}.attn.out_proj" for layer in (2, 4, 5)]
     assert changed == {f"{name}.{part}" for name in projections for part in ("weight", "bias")}
-
-
-@pytest.mark.parametrize("write", [checkpoint.write_clip, checkpoint.write_siglip])
-def test_saved_in_the_format_of_transformers(write, tmp_path):
-    write(tmp_path / "model")
-    model = ccs.load(str(tmp_path / "model"))
-    edits, rows = erase(model, "L0.H1 L1.H0")
-    edited = EditedModel(model, edits, pd.DataFrame(rows), {"people": 24, "gallery": "noise", "preserve": ""})
-    assert edited.save(tmp_path / "edited") < 1e-5
-    again = ccs.load(str(tmp_path / "edited"))
-    np.testing.assert_allclose(again.embed_images(PIXELS), edited.embed_images(PIXELS), atol=1e-5)
-    np.testing.assert_allclose(again.embed_texts(["a cat"]), model.embed_texts(["a cat"]), atol=1e-5)
-    assert "directions of the groups of kind" in (tmp_path / "edited" / "README.md").read_text()
 
 
 def test_text_heads_are_edited(tiny_model):

@@ -1,6 +1,8 @@
-"""An exported folder is an open_clip model whose embeddings are ours, also on the Hub."""
+"""An exported folder is a model of open_clip or transformers whose embeddings are ours, also on the Hub."""
 
 import shutil
+import sys
+from functools import partial
 
 import numpy as np
 import open_clip
@@ -8,30 +10,66 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from timm.models import _registry
+from transformers import AutoModel
 
 import ccs
-from ccs import HeadSet, InputError
+from ccs import HeadSet, InputError, Intervention
+from ccs.analysis.mitigations import Affine
 from ccs.batch import export as command
+from ccs.model.editing import fit_edits
 from ccs.model.encoders import convolutional
-from ccs.model.export import export
+from ccs.model.export import WeightChange, export
+from tests.support.checkpoint import theirs, write_clip, write_siglip
+from tests.support.tiny_model import write_tiny_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
+WRITERS = {
+    "open_clip": write_tiny_model,
+    "QuickGELU": partial(write_tiny_model, quick_gelu=True),
+    "CLIP": write_clip,
+    "SigLIP": write_siglip,
+}
+TEXTS = ["a dog", "two cats"]
 
 
-@pytest.mark.parametrize(("name", "off"), [("tiny_model", OFF), ("tiny_quick_model", HeadSet())])
-def test_open_clip_alone_gives_our_embeddings(name, off, request, tmp_path, pictures):
-    model = request.getfixturevalue(name)
-    before, folder, texts = model.weights_hash, tmp_path / "out", ["a dog", "a cat"]
-    assert export(model, off, folder) <= 1e-5
-    with pytest.raises(InputError, match="out is already there"):
-        export(model, off, folder)
+def embed_alone(folder, images):
+    """Embed images and TEXTS without this package."""
+    if (folder / "config.json").exists():
+        return theirs(AutoModel.from_pretrained(folder).eval(), folder, images, TEXTS)
     clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(TEXTS)
     with torch.no_grad():
-        images = clip.eval().encode_image(torch.stack([*map(preprocess, pictures(4))]), normalize=True)
-        read = clip.encode_text(open_clip.get_tokenizer(f"local-dir:{folder}")(texts), normalize=True)
-    np.testing.assert_allclose(images, model.embed_images(pictures(4), off), atol=1e-5)
-    np.testing.assert_allclose(read, model.embed_texts(texts), atol=1e-5)
-    assert model.weights_hash == before
+        units = clip.eval().encode_image(torch.stack([*map(preprocess, images)]), normalize=True)
+        return units.numpy(), clip.encode_text(tokens, normalize=True).numpy()
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pictures, monkeypatch):
+    """Of heads ablated, scaled, and edited, one of them in the pool of SigLIP, and of mapped embeddings."""
+    WRITERS[kind](tmp_path / "original")
+    model, images, folder = ccs.load(str(tmp_path / "original")), pictures(8), tmp_path / "exported"
+    unfitted = Intervention.parse("L0.H1=0.3 L1.H2 L1.H3=erase:kind" + " L2.H3" * (kind == "SigLIP"))
+    heads, _ = fit_edits(model, unfitted, images, {"kind": ["a", "b"] * 4})
+    maps = np.eye(model.dim) + 0.1 * np.random.default_rng(0).standard_normal((2, model.dim, model.dim))
+    if kind == "SigLIP":
+        with pytest.raises(InputError, match="images do not end in a linear map"):
+            export(model, WeightChange(heads, maps[0]), folder)
+        assert not folder.exists()
+    mapped = None if kind == "SigLIP" else maps[0]
+    assert export(model, WeightChange(heads, mapped, maps[1], ["It was measured."]), folder) <= 1e-5
+    with pytest.raises(InputError, match="exported is already there"):
+        export(model, heads, folder)
+    with monkeypatch.context() as without_us:
+        without_us.setitem(sys.modules, "ccs", None)
+        units, text_units = embed_alone(folder, images)
+    expected = model.embed_images(images, heads)
+    np.testing.assert_allclose(units, expected if mapped is None else Affine(mapped)(expected), atol=1e-5)
+    np.testing.assert_allclose(text_units, Affine(maps[1])(model.embed_texts(TEXTS)), atol=1e-5)
+    np.testing.assert_allclose(ccs.load(str(folder)).embed_images(images), units, atol=1e-5)
+    assert model.rehash() == ccs.load(str(tmp_path / "original")).weights_hash
+    card = (folder / "README.md").read_text("utf-8")
+    assert "- It was measured." in card
+    assert str(heads) in card
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads

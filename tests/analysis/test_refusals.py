@@ -1,0 +1,58 @@
+"""Questions that can't be answered are refused with the reason."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import Head, HeadSet, InputError
+from ccs.analysis import ablation_sets
+from ccs.analysis.compare import pair_heads
+from ccs.analysis.galleries import cross_groups
+from ccs.analysis.task import Task, halves
+from ccs.texts.score import HeadScore
+
+SCORES = {Head(5, head): HeadScore(5, "Colors") for head in range(2)}
+CONTROLS = {"controls": np.ones((4, 4)), "labels": np.array([0, 1] * 2), "class_weights": np.eye(2, 4)}
+TASK = Task(people=np.ones((8, 4)), groups=np.array(["a", "b"] * 4), prompts=np.eye(4), k=2, **CONTROLS)
+REFUSED = [
+    (ccs.bias, {"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
+    (ccs.bias, {"seed": -1}, "A seed must be 0 or more, not -1"),
+    (ccs.bias, {"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
+    (ccs.bias, {"occupations": []}, "At least one occupation"),
+    (ccs.bias, {"top": 0}, "K is 0"),
+    (ccs.bias, {"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
+    (ccs.bias, {"template": "a photo"}, "Expected one {}, for the occupation"),
+    (ccs.bias, {"gallery": "world/faces", "max_images": 20}, "Synthetic people and"),
+    (ccs.bias, {"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
+    (ccs.bias, {"as_published": True}, "affects FairFace by race"),
+    (ccs.edit_heads, {"heads": "L5.H2=0.5"}, "without a change"),
+    (ccs.edit_heads, {"strength": 1.5}, "from 0"),
+    (ccs.edit_heads, {"attribute": "age"}, "no attribute 'age'"),
+]
+
+
+@pytest.mark.parametrize(("function", "change", "why"), REFUSED)
+def test_questions_about_a_gallery(function, change, why, tiny_model, gallery):
+    with pytest.raises(InputError, match=why):
+        function(tiny_model, **{"gallery": gallery, **change})
+
+
+def test_other_questions(tiny_model, gallery, pictures):
+    classify, sets = partial(ccs.classify, tiny_model), ablation_sets.make_ablation_sets
+    for ask, why in (
+        (lambda: classify(pictures(3), ["cat", ""]), "place 1 is empty"),
+        (lambda: classify([], "cat"), "no images"),
+        (lambda: cross_groups(gallery, "gender,gender"), "different attributes"),
+        (lambda: cross_groups(gallery, "gender,race", smallest=500), "Fewer than two groups"),
+        (lambda: halves(replace(TASK, k=1), 0), "a K of 2 or more, not 1"),
+        (lambda: halves(replace(TASK, prompts=np.ones((1, 4))), 0), "2 or more prompts that differ to the"),
+        (lambda: pair_heads(tiny_model, tiny_model, pictures(2), ["a"]), "Two or more images and texts"),
+        (lambda: sets(SCORES, 5, HeadSet(SCORES), 0, 1, kinds=["hihg"]), "'hihg'"),
+        (lambda: sets(SCORES, 5, HeadSet([Head(5, 1)]), 0, 1), r"L5\.H0 cannot be ablated"),
+        (lambda: ablation_sets.draw(HeadSet(SCORES), 3, 0, "x"), "3 heads cannot be drawn from 2"),
+    ):
+        with pytest.raises(InputError, match=why):
+            ask()
