@@ -34,9 +34,7 @@ def _steps(screen: Screen) -> dict[str, object]:
         "record": record,
         "encodes": if_ready(partial(top_images, screen, record), "No images"),
         "without": classify.answers_figure(screen, example, head),
-        "people": if_ready(
-            partial(_people, screen), "No faces to rank; you can rank your own in the view Bias"
-        ),
+        "people": if_ready(partial(_people, screen), "No faces. You can rank your own faces in Bias"),
     }
 
 
