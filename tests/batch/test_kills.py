@@ -72,42 +72,33 @@ def begin_two():
     stores.clear()
 
 
-def killed_after(seconds, args, gently=False):
-    """Run in a process of its own and kill it after a while, gently as launchers do; whether it still ran."""
-    process = begin(args, Path(os.devnull))
-    process.join(seconds)
-    alive = process.exitcode is None
-    (process.terminate if gently else process.kill)()
-    process.join()
-    assert alive or process.exitcode == 0
-    return alive
-
-
 @pytest.mark.timeout(300 + 30 * KILLS)
 def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
+    """Half of them gently, as launchers do."""
     seconds = results.read_results(small_run / "tiny").manifest["measured"]["seconds"]
-    lasts, rng, kills, trial = 1 + sum(seconds.values()), random.Random(1), 0, 0
+    lasts, rng, kills = 1 + sum(seconds.values()), random.Random(1), 0
     while kills < KILLS:
-        out, trial = tmp_path / f"killed{trial}", trial + 1
-        args = arguments(tiny_folder, texts, out)
-        while kills < KILLS and killed_after(rng.uniform(0.02, 0.6) * lasts, args, kills % 2 == 1):
-            kills += 1
-        assert not killed_after(600, args)
+        out, done = tmp_path / f"killed{kills}", False
+        while not done:
+            process = begin(arguments(tiny_folder, texts, out), Path(os.devnull))
+            process.join(rng.uniform(0.02, 0.6) * lasts if kills < KILLS else 600)
+            if done := process.exitcode is not None:
+                assert process.exitcode == 0
+            else:
+                kills += 1
+                (process.terminate if kills % 2 else process.kill)()
+                process.join()
         assert contents(out) == contents(small_run)
 
 
-def test_what_one_of_two_cannot_do_ends_both(begin_two, tiny_folder, texts, tmp_path):
-    log = tmp_path / "said.txt"
-    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), log, "load"):
-        process.join(100)
-        assert process.exitcode == 2
-    assert log.read_text().splitlines().count("error: only the second process cannot load") == 1
-
-
-def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, tiny_folder, texts, tmp_path):
+def test_what_ends_one_of_two_ends_both_and_two_go_on(begin_two, small_run, tiny_folder, texts, tmp_path):
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, log = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
+    for process in begin_two(args, log, "load"):
+        process.join(100)
+        assert process.exitcode == 2
+    assert log.read_text().splitlines().count("error: only the second process cannot load") == 1
     for killed, stage in ((1, "statistics"), (0, "measure--world--letters")):
         pair = begin_two(args, log)
         while not (out / ".stages/tiny" / stage).exists() and all(p.exitcode is None for p in pair):
