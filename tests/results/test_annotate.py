@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,17 +21,15 @@ read = partial(pd.read_csv, dtype=str, keep_default_na=False)
 
 def judgment_rows(model, seed, heads=12, k=5):
     """Judgments of three judges; now and then one is unscored."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for head in range(heads):
-        for rank in range(k):
-            fits = rng.random() < 0.6
-            place = {"model": model, "weights": "0123456789abcdef", "layer": 6, "head": head, "rank": rank}
-            place |= {"text": f"text {head}-{rank}, said {model}", "label": f"Concept {head % 3}"}
-            for judge in JUDGES:
-                verdict = None if rng.random() < 0.03 else bool(fits if rng.random() < 0.85 else not fits)
-                cause = "refusal" if verdict is None else ""
-                rows.append({**place, "judge": judge, "verdict": verdict, "reason": "", "cause": cause})
+    rng, rows = np.random.default_rng(seed), []
+    for head, rank in product(range(heads), range(k)):
+        fits = rng.random() < 0.6
+        place = {"model": model, "weights": "0123456789abcdef", "layer": 6, "head": head, "rank": rank}
+        place |= {"text": f"text {head}-{rank}, said {model}", "label": f"Concept {head % 3}", "reason": ""}
+        for judge in JUDGES:
+            verdict = None if rng.random() < 0.03 else bool(fits if rng.random() < 0.85 else not fits)
+            cause = "refusal" if verdict is None else ""
+            rows.append({**place, "judge": judge, "verdict": verdict, "cause": cause})
     return rows
 
 
@@ -71,7 +70,6 @@ def panel_says(pair):
 def test_the_sample_is_stratified(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 100, seed=1)
-    assert sorted(Counter(pair.model for pair in chosen).values()) == [33, 33, 34]
     assert len({pair.id for pair in chosen}) == 100
 
     def strata(subset, model):
@@ -80,9 +78,9 @@ def test_the_sample_is_stratified(collection):
 
     for model in MODELS:
         here, there = strata(chosen, model), strata(pairs, model)
-        assert set(here) == set(there)
-        for votes, count in here.items():
-            assert abs(count - there[votes] * here.total() / there.total()) <= 1.5
+        assert here.total() in (33, 34)
+        for votes, count in there.items():
+            assert abs(here[votes] - count * here.total() / there.total()) <= 1.5
 
 
 def test_a_spreadsheet_runs_no_text(tmp_path):
@@ -95,19 +93,12 @@ def test_a_spreadsheet_runs_no_text(tmp_path):
     assert annotate.main(["import", str(out), *location, "--out", str(tmp_path / "found.parquet")]) == 0
 
 
-def test_export_never_overwrites_answers(collection, tmp_path, capsys):
-    out = tmp_path / "sheet.csv"
-    out.write_text("precious", "utf-8")
-    arguments = ["export", "--results", str(collection), "--out", str(out)]
-    assert annotate.main(arguments) == 2
-    assert "may hold answers" in capsys.readouterr().err
-    assert out.read_text("utf-8") == "precious"
-
-
-def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path):
+def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.csv"
     location = ["--results", str(collection), "--out"]
     assert annotate.main(["export", *location, str(sheet)]) == 0
+    assert annotate.main(["export", *location, str(sheet)]) == 2
+    assert "may hold answers" in capsys.readouterr().err
     rows = read(sheet)
     known = {pair.id: [pair.id, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
     assert [*rows] == ["id", "text", "concept", "answer"]
@@ -145,7 +136,7 @@ def test_several_people(collection):
 
 
 def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
-    sheet, out, location = tmp_path / "ann.csv", tmp_path / "found.csv", ["--results", str(collection)]
+    sheet, out, location = tmp_path / "ann.csv", tmp_path / "out.csv", ["--results", str(collection)]
     for spoil, message in (
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is not an answer"),
         (lambda rows: rows[1].update(text="other"), "row 3: no pair in --results"),

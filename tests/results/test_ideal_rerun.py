@@ -1,7 +1,6 @@
 """The audit's own test: the study's printed figures, fed in as if measured, come out as printed."""
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +15,7 @@ from ccs.texts import labels, score
 from research.paper import audit
 
 CCS = {"high": 5, "moderate": 3}
+METRICS = {"pruning": "top1", "retrieval": "R@1", "bias": "MaxSkew sum"}
 
 
 def heads_of(model):
@@ -37,35 +37,29 @@ def heads_of(model):
 
 def measured(model):
     """Results whose every figure is the printed one, under the plan and the set that answer it."""
-    rows = {"pruning": [], "retrieval": [], "bias": []}
-    for key in (*report.TABLES, "section4.4"):
-        for claim in report.claims(key):
-            if claim.model != model.name or claim.measure not in rows:
-                continue
-            fields = {"ablation": report.ablation_names(claim)[0], "seed": None, "low": None, "high": None}
-            fields |= {"dataset": report.dataset_names(claim)[0], "value": claim.published / 100}
-            fields |= {"chance": None, "chance_low": None, "chance_high": None}
-            if key == "section4.4" and "L-14" in claim.row:
-                continue  # its figures are another model's in figure 4
-            if claim.measure == "pruning":
-                rows["pruning"].append(fields | {"metric": "top1", "subset": claim.subset})
-            elif claim.measure == "retrieval":
-                rows["retrieval"].append(fields | {"metric": "R@1", "direction": "text-to-clip"})
-            else:
-                fields |= {"value": claim.published, "metric": "MaxSkew sum", "target": "pool"}
-                for mode in ("correct", "as-published"):
-                    rows["bias"].append(fields | {"attribute": claim.attribute, "mode": mode})
+    tables = {measure: [] for measure in METRICS}
+    for claim in (claim for key in (*report.TABLES, "section4.4") for claim in report.claims(key)):
+        # The L-14s of section 4.4 have figures that are another model's in figure 4.
+        misprinted = claim.table == "section4.4" and "L-14" in claim.row
+        if claim.model == model.name and claim.measure in METRICS and not misprinted:
+            row = {"ablation": report.ablation_names(claim)[0], "dataset": report.dataset_names(claim)[0]}
+            row |= {"metric": METRICS[claim.measure], "direction": "text-to-clip", "target": "pool"}
+            row |= {"subset": claim.subset, "attribute": claim.attribute}
+            is_bias = claim.measure == "bias"
+            row["value"] = claim.published / (1 if is_bias else 100)
+            modes = ("correct", "as-published") if is_bias else ("",)
+            tables[claim.measure] += [row | {"mode": mode} for mode in modes]
     heads = heads_of(model)
-    verdicts = [
-        {"layer": row["layer"], "head": row["head"], "rank": rank, "verdict": rank < row["ccs"]}
-        for row, rank in product(heads, range(5))
-    ]
     five = (row for row in heads if row["ccs"] == 5)
     high = {Head(row["layer"], row["head"]): (row["label"], row["normal"]) for row in five}
-    ccr = score.ccr_rows(high, sorted({head.layer for head in model.heads}))
-    labels_table = [row | {"label": row["normal"], "given": row["label"]} for row in heads]
-    tables = {"scores": heads, "labels": labels_table, "ccr": ccr} | rows
-    tables["judgments"] = [row | {"judge": "openai:gpt-4o"} for row in verdicts]
+    tables["ccr"] = score.ccr_rows(high, sorted({head.layer for head in model.heads}))
+    tables["scores"] = heads
+    tables["labels"] = [row | {"label": row["normal"], "given": row["label"]} for row in heads]
+    tables["judgments"] = [
+        {"judge": "openai:gpt-4o", "layer": row["layer"], "head": row["head"], "rank": rank, "verdict": fits}
+        for row in heads
+        for rank, fits in enumerate([True] * row["ccs"] + [False] * (5 - row["ccs"]))
+    ]
     for name, rows in tables.items():
         tables[name] = pd.DataFrame(rows, columns=[column.name for column in TABLES[name].columns])
     return Results(model.name, Path(), tables, {})
