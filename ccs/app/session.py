@@ -17,14 +17,14 @@ from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.images import Images, has_edits
-from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, hash_of, live_models, shown_name
+from ccs.app.services.model_cache import LIVE_MODELS, PHOTO, ModelCache, bundled_models, hash_of, shown_name
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, HeadSet
-from ccs.results import Collection
+from ccs.results import PRECOMPUTED, Collection, Results
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -62,7 +62,7 @@ class App:
     def models(self) -> tuple[str, ...]:
         """Names of the models that can be chosen: those with results, then those that can be loaded."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
-        return tuple(dict.fromkeys((*computed, *bundled_models(), *self.model_cache.places, *live_models())))
+        return tuple(dict.fromkeys((*computed, *bundled_models(), *self.model_cache.places, *LIVE_MODELS)))
 
     @property
     def first(self) -> str:
@@ -92,23 +92,18 @@ class App:
 
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
-        return self._records.setdefault(model, ModelRecords(model, self.collection.models.get(model)))
+        tables = self.collection.models.get(model) or Results(model, PRECOMPUTED, {}, {})
+        return self._records.setdefault(model, ModelRecords(tables))
 
-    def heads_of_model(self, model: str, encoder: str = "") -> HeadSet:
-        """Return the heads that can be ablated: those in the results, else the model's.
-
-        Args:
-            model: The model's name.
-            encoder: `IMAGE` or `TEXT`, "" for both.
-        """
-        heads = self.model_cache.heads_of(model, HeadSet(self.records(model).heads))
-        return heads.of_encoder(encoder) if encoder else heads
+    def heads_of_model(self, model: str) -> HeadSet:
+        """Return both encoders' heads that can be ablated: those in the results, else the model's."""
+        return self.model_cache.heads_of(model, HeadSet(self.records(model).heads))
 
     def best_head(self, model: str) -> Head | None:
         """Return the head to open first: the highest CCS, then the most variance explained."""
         records = self.records(model).heads.values()
         if not records:
-            return next(iter(self.heads_of_model(model, IMAGE)), None)
+            return next(iter(self.heads_of_model(model).of_encoder(IMAGE)), None)
         ccs = {r.head: -1 if r.ccs is None else r.ccs for r in records}
         return max(records, key=lambda r: (r.published and r.level == "high", ccs[r.head], r.share or 0)).head
 
@@ -251,7 +246,7 @@ class Screen:
     @property
     def grid_heads(self) -> HeadSet:
         """The heads in the grid."""
-        return self.app.heads_of_model(self.state.model, self.state.encoder)
+        return self.app.heads_of_model(self.state.model).of_encoder(self.state.encoder)
 
     @property
     def images(self) -> Images:

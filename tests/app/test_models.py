@@ -12,7 +12,7 @@ import yaml
 from ccs import paper
 from ccs.app.jobs import Canceled, Job
 from ccs.app.page import regions, work
-from ccs.app.services.model_cache import live_models
+from ccs.app.services.model_cache import LIVE_MODELS
 from ccs.app.session import App
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
@@ -30,7 +30,7 @@ def fresh_app(app):
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
-    computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *live_models())
+    computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *LIVE_MODELS)
     assert fresh_app.models == (*computed, *live)
     screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
     html = regions(screen, complete=False)
@@ -44,7 +44,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
 def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_starts():
     import open_clip
 
-    homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in live_models()}
+    homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in LIVE_MODELS}
     assert all(homes.values())
     assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in homes)
     weights = f"{homes['ViT-B-32/openai'].rstrip('/')} open_clip_model.safetensors"

@@ -93,7 +93,7 @@ class Analyses:
         """Return the results of a request. Raises InputError if they aren't kept or can't be read."""
         folder = self._find(key)
         os.utime(folder.parent)  # used now
-        return self._cache.get(("analysis", key), lambda: _read(folder))
+        return self._cache.get(("analysis", key), lambda: ModelRecords(results.read_results(folder)))
 
     def archive(self, key: str) -> Path:
         """Return the zip file of a request's results. Raises InputError if they aren't kept."""
@@ -135,11 +135,6 @@ class Analyses:
             for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}"):
                 return path.parent
         raise InputError("These tables have been deleted; analyze the model again.")
-
-
-def _read(folder: Path) -> ModelRecords:
-    tables = results.read_results(folder)
-    return ModelRecords(tables.model, tables)
 
 
 def compute_tables(request: Request, folder: Path) -> Progress:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -23,14 +21,9 @@ if TYPE_CHECKING:
 
 PHOTO = "photo"  # the bundled model that was trained on photographs
 KEPT = 2  # three models at once may be more than the machine holds
+LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
+"""The listed models that need only their weights, with the weights' bytes on the Hub."""
 _HASHES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
-
-
-@cache
-def live_models() -> Mapping[str, int]:
-    """Return the listed models that need only their weights, with the weights' bytes on the Hub."""
-    sizes: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
-    return sizes
 
 
 class ModelCache(Loader["Model"]):
@@ -43,11 +36,7 @@ class ModelCache(Loader["Model"]):
         layers: Function from a name to the layers that its results score, none without results.
     """
 
-    def __init__(
-        self,
-        places: Mapping[str, str] = MappingProxyType({}),
-        layers: Callable[[str], Collection[int]] = lambda name: (),
-    ) -> None:
+    def __init__(self, places: Mapping[str, str], layers: Callable[[str], Collection[int]]) -> None:
         super().__init__(self._load, KEPT, "Loading {}".format)
         self.places, self._layers, self._heads = places, layers, dict[str, HeadSet]()
 
@@ -82,10 +71,7 @@ class ModelCache(Loader["Model"]):
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
         if name in self.places or is_public(name):
             return self.places.get(name, name)
-        raise InputError(
-            f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
-            "the machine’s owner (python app.py --model FOLDER)."
-        )
+        raise InputError(f"The weights of {name} are not loaded here; start the app with --model FOLDER.")
 
     def _load(self, name: str) -> Model:
         model = ccs.load(self.place(name), device=AUTO, layers=self._layers(name) or None)

@@ -75,25 +75,24 @@ class HeadRecord:
 
 @dataclass(frozen=True)
 class ModelRecords:
-    """One model's results for the views.
+    """One model's results for the views, which may have no tables."""
 
-    Attributes:
-        model: The model's name.
-        results: The tables, None if there are none.
-    """
+    results: Results
 
-    model: str
-    results: Results | None = None
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.results.model
 
     @cached_property
     def heads(self) -> Mapping[Head, HeadRecord]:
         """A record for each head: of the tables, else of the levels that the paper prints, if any."""
-        return _heads(self.results) if self.results else _printed(self.model)
+        return _heads(self.results) if self.manifest else _printed(self.model)
 
     @property
     def published(self) -> bool:
         """True if there are no tables, and the records are the paper's."""
-        return self.results is None and bool(self.heads)
+        return not self.manifest and bool(self.heads)
 
     def head(self, head: Head) -> HeadRecord:
         """Return a head's record, an empty one if the results don't have it."""
@@ -115,8 +114,6 @@ class ModelRecords:
     @cached_property
     def costly(self) -> HeadSet:
         """The head whose ablation costs most accuracy, the high-CCS heads if no head was ablated alone."""
-        if self.results is None:
-            return self.level("high")
         rows = queries.single_heads(queries.top1(self.results).dropna(subset="difference"))
         worst = rows.sort_values("difference")["heads"].head(1)
         return HeadSet.parse(worst.iloc[0]) if len(worst) else self.level("high")
@@ -131,8 +128,6 @@ class ModelRecords:
 
         Searches that name heads which the tables don't have are left out, since they may be untrusted.
         """
-        if self.results is None:
-            return ()
         folders = (self.results.folder.parent, PRECOMPUTED)
         stored = (searches.beside(folder, self.model, self.weights) for folder in folders)
         return tuple(s for s in next(filter(None, stored), ()) if set(s.heads) <= set(self.heads))
@@ -150,22 +145,19 @@ class ModelRecords:
     @property
     def manifest(self) -> Mapping[str, Any]:
         """The run's manifest, empty without tables."""
-        return {} if self.results is None else self.results.manifest
+        return self.results.manifest
 
 
 def _printed(model: str) -> dict[Head, HeadRecord]:
     """Return the levels and labels of tables 12 to 14 of the paper; none for a model that it doesn't have."""
     try:
-        levels, records = (
-            paper.head_labels(model),
-            {head: HeadRecord(head) for head in paper.model(model).heads},
-        )
+        levels = paper.head_labels(model)
     except InputError:
         return {}
+    records = {head: HeadRecord(head) for head in paper.model(model).heads}
     for level, labels in levels.items():
-        records |= {
-            head: HeadRecord(head, label, level=level, published=True) for head, label in labels.items()
-        }
+        for head, label in labels.items():
+            records[head] = HeadRecord(head, label, level=level, published=True)
     return records
 
 

@@ -122,7 +122,7 @@ def run_lines(screen: Screen) -> str:
     Tables that were computed here are named by the folder in which they are downloaded.
     """
     app, model, tables = screen.app, screen.state.model, screen.records.results
-    if tables is None:
+    if not tables.manifest:
         raise InputError(f"There are no tables for {model}.")
     computed_here = tables is not app.collection.models.get(model)
     hub = None if computed_here else re.search(_HUB_ADDRESS, app.collection.source)
