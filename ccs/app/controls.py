@@ -62,8 +62,7 @@ def open_address(screen: Screen, query: Long = "") -> None:
         screen: The screen that the form changes.
         query: The address's query, with or without its `?`. Notices report the parts that can't be used.
     """
-    opened = open_screen(screen.app, screen.session, parse_query(query))
-    screen.state = opened.state
+    screen.state = open_screen(screen.app, screen.session, parse_query(query)).state
 
 
 @post("show")
@@ -213,7 +212,7 @@ def analyze(
     Raises:
         InputError: For another dataset, without the model, and with too little memory.
     """
-    dataset = DATASETS[require_choice(images, DATASETS, "dataset")]
+    require_choice(images, DATASETS, "dataset")
     app, name, model = screen.app, screen.state.model, screen.model
     place = app.model_cache.place(name)
     weights = sum(values.nbytes for values in model.clip.state_dict().values())
@@ -221,7 +220,7 @@ def analyze(
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run works in another folder
     texts = "world" if saw_drawings_only(name) else "photographs"
-    request = Request(name, place, model.weights_hash, dataset, count, texts)
+    request = Request(name, place, model.weights_hash, DATASETS[images], count, texts)
 
     def work(job: Job) -> dict[str, str]:
         problem = ""
@@ -234,17 +233,4 @@ def analyze(
     return work
 
 
-@post("tables/show")
-def show_tables(screen: Screen, key: Name = "") -> None:
-    """Show tables that were computed here instead of the model's own.
-
-    Args:
-        screen: The screen that the form changes.
-        key: The key of the tables; "" for the model's own.
-
-    Raises:
-        InputError: If the tables are no longer kept.
-    """
-    if key and (model := screen.app.analyses.records(key).model) != screen.state.model:
-        set_model(screen, model)
-    screen.change(analysis=key, text=0)
+post_fields("tables/show", "analysis", text=0)  # tables that were computed here; "" for the model's own

@@ -67,8 +67,8 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
     if screen.state.head not in app.heads_of_model(screen.state.model):
         screen.change(head=app.best_head(screen.state.model))
     with part(analysis="") as state:
-        if state.analysis and app.analyses.records(state.analysis).model != state.model:
-            raise InputError("The tables are of another model.")
+        if state.analysis and (other := app.analyses.records(state.analysis).model) != state.model:
+            raise InputError(f"These tables are of {other}; choose that model first.")
     with part(example="") as state:
         parse_example(state.example)
     screen.change(example=screen.state.example or first_example(screen.state.model))
@@ -84,8 +84,7 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
             BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
     with part(attribute="") as state:
         if app.galleries.has(screen.gallery):
-            groups = app.galleries.people(screen.gallery).groups
-            require_choice(state.attribute, ("", *groups), "attribute")
+            require_choice(state.attribute, ("", *app.galleries.people(screen.gallery).groups), "attribute")
     claim = claims.find_claim(screen.records)
     if claim and not screen.state.attribute and not screen.state.gallery:
         screen.change(attribute=claim.attribute)

@@ -19,6 +19,7 @@ from ccs.app.session import Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
 from ccs.app.views.query import BiasQuery, embed_query
+from ccs.bundled import known_heads, planted_truth
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, Head
 from ccs.texts.score import level
@@ -70,7 +71,7 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
     parts = {"screen": screen, "app": screen.app, "state": screen.state, "session": screen.session}
     parts |= {"records": screen.records, "view": view, "model_cache": model_cache}
-    parts |= {"known": claims.known(screen.state.model), "matter": claims.that_matter(screen.records)}
+    parts |= {"known": known_heads(screen.state.model), "matter": claims.that_matter(screen.records)}
     try:
         body = if_ready(lambda: render(f"{view.name}.html", **parts, **view.values(screen)), FAILED)
     except Exception:
@@ -138,7 +139,7 @@ def _column(screen: Screen) -> dict[str, Any]:
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
     sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
     grid = {"heads": screen.grid_heads, "Head": Head, "table": _table(screen), "sets": sets, "level": level}
-    grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": claims.truth(state.model)}
+    grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": planted_truth(state.model)}
     return {**grid, "examples": examples, "analyses": analyses}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -37,29 +37,22 @@ def parse_ablation(text: str) -> HeadSet:
         replaced = change.replacement and (not change.attribute or head.encoder == TEXT)
         if replaced or len(change.attribute) > MAX_TEXT_LENGTH:
             raise InputError(
-                f"The app takes factors, such as {head}=0.3, and edits of image heads, such as "
-                f"L7.H1=erase:gender, not {str(change)[:40]!r} of {head}."
+                f"{head}{str(change)[:40]} is neither a factor (=0.3) nor an edit (=erase:gender)."
             )
     return heads.subset(h for h, change in changes(heads) if change.replacement or change.factor != 1)
 
 
-def require_choice(value: str, allowed: Iterable[str], name: str) -> str:
-    """Return the value if it is allowed.
+def require_choice(value: str, allowed: Collection[str], name: str) -> None:
+    """Raise InputError if a value isn't allowed.
 
     Args:
         value: Untrusted text.
         allowed: The values to choose from.
         name: What is chosen, for the error, such as "view".
-
-    Raises:
-        InputError: If the value isn't allowed.
     """
-    choices = list(allowed)
-    if value not in choices:
-        raise InputError(
-            f"There is no {name} {value[:20]!r}; choose from {', '.join(filter(None, choices))}."
-        )
-    return value
+    if value not in allowed:
+        choices = ", ".join(filter(None, allowed))
+        raise InputError(f"There is no {name} {value[:20]!r}; choose from {choices}.")
 
 
 def describe_problem(error: ValidationError) -> str:
@@ -84,8 +77,7 @@ def clean_line(text: str) -> str:
     clean = re.sub(r"\s+", " ", _CONTROL.sub(" ", text)).strip()
     if len(clean) > MAX_TEXT_LENGTH:
         raise InputError(
-            f"The text that begins {clean[:30]!r} has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are "
-            "allowed."
+            f"{clean[:30]!r}… has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are allowed."
         )
     return clean
 

@@ -124,9 +124,9 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     tiny_app.model_cache.get("tiny")
     shown = do(screen, "analyze", **form(images="photos", count="4"))(job := Watched())
     assert any(doing.startswith("Analyzing tiny: ") for doing in job.steps)
-    (key,) = re.findall(r'name="key" value="(\w+)"', shown["note"])
+    (key,) = re.findall(r'name="analysis" value="(\w+)"', shown["note"])
     hub.repositories.clear()  # what was made stays
-    do(screen, "tables/show", key=key)
+    do(screen, "tables/show", analysis=key)
     again = opened(tiny_app, dict(parse_qsl(screen.state.query())))
     tables, page = again.records, regions(again)
     assert tables.manifest["images"]["name"] == "hf://datasets/user/photos:train"
@@ -134,7 +134,7 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     assert page["left"].count('class="cell') == len(tables.heads) == 16
     assert f"tables/{key}.zip" in page["left"]
     assert tables.head(again.state.head).texts[0].text in page["main"]
-    do(screen, "tables/show", key="")
+    do(screen, "tables/show", analysis="")
     assert not screen.state.analysis
 
 

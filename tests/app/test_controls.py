@@ -19,6 +19,7 @@ from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
+from ccs.app import page
 from ccs.app.controls import MAX_HISTORY
 from ccs.app.links import OTHER_FILES
 from ccs.app.page import regions
@@ -125,7 +126,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
         ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
         ("classify", {"template": "no place"}, "must hold {} once"),
-        ("tables/show", {"key": "0" * 16}, "have been deleted"),
+        ("tables/show", {"analysis": "0" * 16}, "have been deleted"),
     ],
 )
 def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
@@ -139,7 +140,8 @@ def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
 def test_planted_heads_are_marked(app, monkeypatch):
     heads = HeadSet.parse("L6.H1 L7.H2")
     known = replace(ccs_benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
-    monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
+    for module in (claims, page):
+        monkeypatch.setattr(module, "planted_truth", lambda model: known if model == "organism" else None)
     html = regions(opened(app, {"ablate": "L6.H1 L7.H3", "tab": "heads"}))["left"]
     assert "<b>L6.H1 L7.H2</b> (skin tone)" in html
     assert "Of the 2 heads off, 1 is among them" in html

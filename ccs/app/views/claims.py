@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from ccs.analysis.task import HeldOut
 from ccs.app.services.galleries import world
 from ccs.app.services.records import ModelRecords
-from ccs.bundled import known_heads, planted_truth
+from ccs.bundled import planted_truth
 from ccs.heads import HeadSet
-
-truth = planted_truth  # of a model's planted heads; None if nothing is known
-known = known_heads  # what a model's heads were trained to encode; None if nothing is known
+from ccs.results.searches import Search
 
 
 @dataclass(frozen=True)
@@ -21,16 +19,14 @@ class Claim:
     Attributes:
         attribute: The attribute of people.
         heads: The heads that the bias was planted in, or that a search found.
-        held_out: The search's result on faces, occupations, and control images that it didn't see.
-        prompts: The number of held-out occupations.
-        control: The control dataset.
+        search: The search.
+        held_out: Its result on faces, occupations, and control images that it didn't see.
     """
 
     attribute: str
     heads: HeadSet
+    search: Search | None = None
     held_out: HeldOut | None = None
-    prompts: int = 0
-    control: str = ""
 
     @property
     def conclusive(self) -> bool:
@@ -45,7 +41,7 @@ class Claim:
 
 def find_claim(records: ModelRecords) -> Claim | None:
     """Return the claim about a model; None if nothing was planted and no search found heads."""
-    planted = truth(records.model)
+    planted = planted_truth(records.model)
     if planted and planted.heads:
         return Claim([*planted.carries][-1], planted.heads)
     lowered = [claim for claim in _searched(records, world(records.model).people) if claim.change < 0]
@@ -68,7 +64,7 @@ def held_out(records: ModelRecords, heads: HeadSet, attribute: str, gallery: str
 def _searched(records: ModelRecords, gallery: str) -> list[Claim]:
     """Return the results of searches among the faces of a gallery."""
     return [
-        Claim(search.attribute, search.heads, result, len(search.prompts) // 2, search.preserve)
+        Claim(search.attribute, search.heads, search, result)
         for search in records.searches
         for result in search.held_out
         if search.gallery == gallery and result.ablation == "searched"

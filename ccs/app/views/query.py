@@ -37,12 +37,8 @@ _PLACES = {name: place for place, name in enumerate(f"{TONES},{AGES}".split(",")
 
 def natural_order(groups: Iterable[str]) -> list[str]:
     """Return groups from light to dark and from young to old, numbers by size, others by name."""
-
-    def place(name: str) -> tuple[float, str]:
-        number = re.match(r"\d+", name)  # "0-2" before "10-19"
-        return _PLACES.get(name.casefold(), float(number[0]) if number else 1e9), name
-
-    return sorted(groups, key=place)
+    first = {name: (re.findall(r"\d+", name) or [1e9])[0] for name in groups}  # "0-2" before "10-19"
+    return sorted(first, key=lambda name: (_PLACES.get(name.casefold(), float(first[name])), name))
 
 
 @dataclass(frozen=True)
