@@ -118,7 +118,7 @@ def test_what_ends_one_of_two_ends_both_and_two_go_on(begin_two, small_run, tiny
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("launcher", "killed", "stage"),
-    [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
+    [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "spans")],
 )
 def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
     out, log = tmp_path / "out", tmp_path / "said.txt"

@@ -19,26 +19,26 @@ from tests.support.llm_server import LLMServer, verdicts
 
 
 def fill(stage):
-    for index in stage.mine():
-        stage.write({"x": np.full(3, index, dtype=np.float32)}, index)
-    stage.finish()
+    with stage.working(3):
+        for index in stage.mine():
+            stage.write({"x": np.full(3, index, dtype=np.float32)}, index)
 
 
 def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_path):
     store = Store(tmp_path, Processes())
-    stage = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
+    stage = store.stage("world/faces", {"a": 1}, shards=3)
     fill(stage)
     stage.paths[1].write_bytes(stage.paths[1].read_bytes()[:-1] + b"!")
     stage.paths[2].rename(stage.paths[2].with_name("00007" + stage.paths[2].name[5:]))
     (stage.folder / ".00000.1.tmp").write_text("half a shard")
-    again = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
+    again = store.stage("world/faces", {"a": 1}, shards=3)
     assert again.missing == [1, 2]
     assert not list(again.folder.glob("*.tmp"))
     fill(again)
-    whole = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
+    whole = store.stage("world/faces", {"a": 1}, shards=3)
     assert not whole.missing
     assert whole.read(2)["x"].tolist() == [2, 2, 2]
-    changed = store.stage("world/faces", {"a": 2}, shards=3, suffix="safetensors")
+    changed = store.stage("world/faces", {"a": 2}, shards=3)
     assert changed.missing == [0, 1, 2]
     fill(changed)
     assert len(list(changed.folder.glob("*.safetensors"))) == 3
@@ -89,7 +89,7 @@ SPANS = {
 
 def judging(out, *options):
     settings = main.parse(["--k", "2,3,4", "--out", str(out), *options])
-    return Judging(settings, POOL), Store(out / "stages", Processes())
+    return Judging(settings, POOL)
 
 
 def name_or_judge(user, schema):
@@ -102,18 +102,18 @@ def name_or_judge(user, schema):
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     with LLMServer(name_or_judge) as server:
-        judging_run, store = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
-        labels = judging_run.label(SPANS, store)
-        rows = judging_run.judge(SPANS, labels, store)
+        judging_run = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
+        answers = judging_run.label(SPANS)
+        labels = {head: answer.wording for head, answer in answers.items()}
+        rows = judging_run.judge(SPANS, labels)
         sizes = sorted(len(json.loads(request.user)["texts"]) for request in server.asked)
         judged = {json.loads(request.user).get("concept") for request in server.asked}
-        below, store = judging(
-            tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2"
-        )
+        below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
         fewer = {head: spans[:2] for head, spans in SPANS.items()}
-        alone = below.judge(fewer, below.label(fewer, store), store)
+        wordings = {head: answer.wording for head, answer in below.label(fewer).items()}
+        alone = below.judge(fewer, wordings)
     assert judged == {None, "Varied"}
-    assert (set(labels.values()), set(judging_run.normal.values())) == ({"Varied"}, {"Diversity"})
+    assert {(answer.wording, answer.label) for answer in answers.values()} == {("Varied", "Diversity")}
     assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones
     assert alone == [row for row in rows if row["rank"] < 2]
     assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4

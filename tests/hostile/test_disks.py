@@ -39,9 +39,8 @@ def write_cache(folder, answers):
 
 
 def write_stage(folder):
-    stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
+    stage = Store(folder, Processes()).stage("moments", {"a": 1})
     stage.write({"x": np.arange(1000.0)})
-    stage.finish()
     return stage.paths[0]
 
 

@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -51,7 +52,7 @@ class Embedder:
     def statistics(self, images: ImageSet) -> Stage:
         """Collect the statistics of the model's heads over the images, as sums of each shard."""
 
-        def collect(batches: Iterator[Batch]) -> Mapping[str, np.ndarray]:
+        def collect(batches: Iterator[Batch]) -> dict[str, np.ndarray]:
             return collect_moments(self.model, (batch.pixels for batch in batches)).sums()
 
         return self._over_images("statistics", images, {"heads": str(self.model.heads)}, collect)
@@ -83,7 +84,7 @@ class Embedder:
             clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
             return np.stack([clip.mean(axis=1) for clip in clips], axis=1)
 
-        def embed_all(batches: Iterator[Batch]) -> Mapping[str, np.ndarray]:
+        def embed_all(batches: Iterator[Batch]) -> dict[str, np.ndarray]:
             return {"embeddings": np.concatenate([embed_batch(batch) for batch in batches], axis=1)}
 
         inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
@@ -100,34 +101,31 @@ class Embedder:
         name: str,
         data: ImageSet | RetrievalSet,
         inputs: Mapping[str, Any],
-        reduce: Callable[[Iterator[Batch]], Mapping[str, np.ndarray]],
+        reduce: Callable[[Iterator[Batch]], dict[str, np.ndarray]],
     ) -> Stage:
         """Do a stage that reads images: `reduce` makes a shard's arrays from its batches."""
         shards = shards_of(len(items(data)), self.settings.shard)
-        stage = self.store.stage(
-            name, {**self.inputs(data), **inputs}, shards=len(shards), suffix="safetensors"
-        )
+        stage = self.store.stage(name, {**self.inputs(data), **inputs}, len(shards))
         if not stage.missing:
             return stage
         wanted, size = stage.mine(), self.batch_size
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
 
-        def write_shards() -> None:
+        def write_shards(bar: Any) -> None:
             loaded = load(self.model, data, shards, wanted, batch=size, workers=self.settings.workers)
-            with self.store.bar(desc=name, total=sum(len(shards[shard]) for shard in wanted)) as bar:
-                for shard, batches in itertools.groupby(_counted(loaded, bar), attrgetter("shard")):
-                    try:
-                        arrays = reduce(batches)
-                    except torch.OutOfMemoryError as error:
-                        message = f"{size} images at a time fill the memory; give a smaller --batch-size."
-                        raise InputError(message) from error
-                    if not all(np.isfinite(array).all() for array in arrays.values()):
-                        raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
-                    stage.write(arrays, shard)
+            for shard, batches in itertools.groupby(_counted(loaded, bar), attrgetter("shard")):
+                try:
+                    arrays = reduce(batches)
+                except torch.OutOfMemoryError as error:
+                    message = f"{size} images at a time fill the memory; give a smaller --batch-size."
+                    raise InputError(message) from error
+                if not all(np.isfinite(array).all() for array in arrays.values()):
+                    raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
+                stage.write(arrays, shard)
 
-        self.store.processes.together(write_shards)
-        stage.finish()
+        with stage.working(sum(len(shards[shard]) for shard in wanted)) as bar:
+            self.store.processes.together(partial(write_shards, bar))
         return stage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from ccs.metrics import bias, ranking
 from ccs.metrics.accuracy import near_chance
 from ccs.progress import Bar, BarMaker
 from ccs.results import schema
-from ccs.texts import score
+from ccs.texts import labels, score
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
@@ -173,8 +174,7 @@ class Run:
             "texts",
             {"weights": model.weights_hash, "texts": pool.fingerprint},
             lambda: {"texts": model.embed_texts(pool.texts)},
-            suffix="safetensors",
-            total=len(pool.texts),
+            len(pool.texts),
         )
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
 
@@ -202,22 +202,29 @@ class Run:
         self, spans: Mapping[Head, tuple[Span, ...]], variance: Mapping[Head, float]
     ) -> dict[int, dict[Head, HeadScore]]:
         """Label, judge, and score the heads; return their scores at each K."""
-        judging, k = self.judging, self.settings.k
-        labeled = judging.label(spans, self.store)
-        for cause, n in judging.unlabeled.items():
+        judging, k, once = self.judging, self.settings.k, self.processes.once
+        with self.store.working("labels"):
+            labeled = once(partial(judging.label, spans))
+        causes = Counter(answer.cause for answer in labeled.values() if answer.cause)
+        for cause, n in causes.items():
             self.notices.append(
                 f"The labeler named no concept for {count(n, 'head')}, a later run asks again: {cause}"
             )
         self.tables["labels"] = [
-            {"layer": head.layer, "head": head.head, "label": judging.normal[head], "given": label}
+            {"layer": head.layer, "head": head.head, "label": answer.label, "given": answer.wording}
             | {"labeler": judging.labeler["name"]}
-            for head, label in sorted(labeled.items())
+            for head, answer in sorted(labeled.items())
         ]
-        judged = self.tables["judgments"] = judging.judge(spans, labeled, self.store)
-        self.chance = judging.chance(self.store)
-        scores, self.tables["scores"] = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
+        given = {head: answer.wording for head, answer in labeled.items()}
+        with self.store.working("judgments"):
+            judged = self.tables["judgments"] = once(partial(judging.judge, spans, given))
+        if judging.by_tags and any(self.pool.concepts):
+            of_texts = {"tags": self.pool.fingerprint, "tree": labels.tree().parents, "k": k}
+            work = partial(labels.chance_by_tags, self.pool, k)
+            self.chance = self.store.once("chance", of_texts, work).read()
+        scores, self.tables["scores"] = score_heads(spans, given, judged, variance, self.settings.all_ks)
         spellings = {
-            head: (labeled[head], judging.normal[head]) for head in level_heads(scores[k], k)["high"]
+            head: (labeled[head].wording, labeled[head].label) for head in level_heads(scores[k], k)["high"]
         }
         self.tables["ccr"] = score.ccr_rows(spellings, sorted({head.layer for head in labeled}))
         if self.sets:
@@ -256,9 +263,8 @@ class Run:
             embedded = [self.embedder.embed_set(host, head_sets)]
             if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
                 embedded.append(self.embedder.embed_set(host, head_sets, as_published=True))
-            stage.started = monotonic()  # not when it was opened
             readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
-            with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
+            with stage.working(len(ablations)):
                 evaluation = Evaluation(
                     data=data,
                     ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
@@ -274,8 +280,6 @@ class Run:
                 measured += measure.over_sets(measured, measure.table_of(data))
                 alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else []
                 self.processes.once(lambda: stage.write({"rows": measured, "alike": alike}))
-                bar.update(len(ablations))
-            stage.finish()
             if not embedded_later:
                 for of_images in embedded:
                     self.processes.once(partial(of_images.discard, KEPT_BYTES))

@@ -168,19 +168,17 @@ def _plain(value: Mapping[str, Any] | np.ndarray) -> Any:
 
 @dataclass
 class Stage:
-    """One stage of one run. All processes open and finish it, and each writes its own shards.
+    """One stage of one run. All processes open it, and each writes its own shards in `working`.
 
-    A shard holds arrays by name if the suffix is `safetensors`, and else a JSON value.
+    A shard holds arrays by name, or else a JSON value.
     """
 
     name: str
     key: str
     folder: Path
     shards: int
-    suffix: str
     store: Store
     paths: dict[int, Path] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
 
     @property
     def missing(self) -> list[int]:
@@ -191,6 +189,14 @@ class Stage:
         """Return the missing shards that this process writes, each `size`-th."""
         return self.missing[self.store.processes.rank :: self.store.processes.size]
 
+    @contextmanager
+    def working(self, total: int) -> Iterator[Any]:
+        """Do the stage under a bar of `total` items; then all processes know what the others wrote."""
+        with self.store.working(self.name, total) as bar:
+            yield bar
+            for written in self.store.processes.gather(self.paths):
+                self.paths = self.paths | written
+
     def write(self, value: Any, index: int = 0) -> None:
         """Write a shard.
 
@@ -199,28 +205,21 @@ class Stage:
             index: The shard.
         """
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
-        if self.suffix == "json":
-            data = json.dumps(value, ensure_ascii=False).encode()
-        else:
+        if isinstance(value, dict) and all(isinstance(part, np.ndarray) for part in value.values()):
+            suffix = "safetensors"
             data = save_arrays({name: np.ascontiguousarray(array) for name, array in value.items()})
+        else:
+            suffix, data = "json", json.dumps(value, ensure_ascii=False).encode()
         checksum = hashlib.sha256(data).hexdigest()[:16]
-        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
+        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{suffix}"
         with atomic_write(path) as temporary:
             temporary.write_bytes(data)
-        if (old := self.paths.get(index, path)) != path:  # an answer that was not final
-            old.unlink()
         self.paths[index] = path
 
     def read(self, index: int = 0) -> Any:
         """Return a shard's arrays, or its JSON value."""
         path = self.paths[index]
-        return json.loads(path.read_text(encoding="utf-8")) if self.suffix == "json" else load_file(path)
-
-    def finish(self) -> None:
-        """Wait for the other processes, learn what they wrote, and note how long it took."""
-        for written in self.store.processes.gather(self.paths):
-            self.paths = self.paths | written
-        self.store.seconds[self.name] = round(time.monotonic() - self.started, 2)
+        return json.loads(path.read_bytes()) if path.suffix == ".json" else load_file(path)
 
     def discard(self, largest: float) -> None:
         """Remove the shards, whose results are kept elsewhere, if they have more bytes than `largest`."""
@@ -251,7 +250,7 @@ class Store:
         folder: Where they are.
         processes: The processes of the run.
         bar: Makes the bar of a stage's progress.
-        seconds: How long each stage took that this run did.
+        seconds: How long each part took that this run did.
     """
 
     folder: Path
@@ -259,44 +258,44 @@ class Store:
     bar: BarMaker = Bar
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
+    @contextmanager
+    def working(self, name: str, total: int = 1) -> Iterator[Any]:
+        """Show the bar of a part of the run, full at the end, and note how long the part took.
+
+        Args:
+            name: The part's name.
+            total: The number of items on its bar.
+        """
+        started = time.monotonic()
+        with self.bar(desc=name, total=total) as bar:
+            yield bar
+            bar.update(total - bar.n)
+        self.seconds[name] = round(time.monotonic() - started, 2)
+
+    def stage(self, name: str, inputs: Mapping[str, Any], shards: int = 1) -> Stage:
         """Open a stage.
 
         Args:
             name: Its name.
             inputs: All that it depends on, JSON; other inputs make the old shards void.
             shards: The number of shards.
-            suffix: Of the shards' files.
         """
-        key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
-        stage = Stage(name, key, self.folder / name.replace("/", "--"), shards, suffix, self)
+        key = digest([name, inputs, shards])[:16]
+        stage = Stage(name, key, self.folder / name.replace("/", "--"), shards, self)
         stage.paths = self.processes.once(stage.sort)
         return stage
 
-    def once(
-        self,
-        name: str,
-        inputs: Mapping[str, Any],
-        work: Callable[[], Any],
-        *,
-        suffix: str = "json",
-        total: int = 1,
-        is_final: Callable[[Any], bool] | None = None,
-    ) -> Stage:
+    def once(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any], total: int = 1) -> Stage:
         """Return a stage of one shard that only the first process does, if it is not done yet.
 
         Args:
             name: The stage's name.
             inputs: All that it depends on.
             work: Computes the value.
-            suffix: Of the shard's file.
             total: The number of items on the stage's bar.
-            is_final: Returns False for a value that was computed before and must be computed again.
         """
-        stage = self.stage(name, inputs, suffix=suffix)
-        if stage.missing or (is_final and not is_final(stage.read())):
-            with self.bar(desc=name, total=total) as bar:
+        stage = self.stage(name, inputs)
+        if stage.missing:
+            with stage.working(total):
                 self.processes.once(lambda: stage.write(work()))
-                bar.update(total)
-            stage.finish()
         return stage
