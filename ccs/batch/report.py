@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,45 +120,37 @@ def claims(key: str) -> tuple[Claim, ...]:
 
 
 def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Claim | None:
-    measure = {"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, "")
     digits = max(len(str(value).partition(".")[2]) for *_, value in table.cells())
-    base = Claim(table.key, row, column, paper.model(row.split("/")[-1]).name, value, digits, measure)
+    model = paper.model(row.split("/")[-1]).name
+    claim = partial(Claim, table.key, row, column, model, value, digits)
     if table.key == "table2":
-        return replace(base, measure="level", ablation=column)
+        return claim("level", column)
+    if table.key == "concepts":
+        return claim("label", LABELS[column])
     if table.kind == "share":
-        measure = "ccs" if table.key == "table10" else "alone"
-        return replace(base, measure=measure, k=int(column.removeprefix("CCS@")))
+        return claim("ccs" if table.key == "table10" else "alone", k=int(column.removeprefix("CCS@")))
     if table.kind == "ratio":
         layer = None if column == "CCR" else paper.model(row).layers + int(column)
-        labels = "normalized" if table.key == "table11-merged" else "as given"
-        return replace(base, measure="ccr", layer=layer, labels=labels)
-    if table.key == "concepts":
-        return replace(base, measure="label", ablation=LABELS[column])
-    if table.kind == "agreement" or table.key == "open_clip":
-        return None
+        return claim("ccr", layer=layer, labels="normalized" if table.key == "table11-merged" else "as given")
+    of, _, printed = column.rpartition("/")  # the dataset or the attribute, if the table has several
+    concepts = {name: f"concept:{label}" for name, label in LABELS.items()}
+    ablation = ({"original": "none"} | concepts).get(printed, printed)
     if table.kind == "bias":
-        attribute, ablation = column.split("/")
         dataset = "fairface-1.25" if table.key == "table8" else "socialcounterfactuals"
-        return replace(base, ablation=_ablation(ablation), attribute=attribute, dataset=dataset)
-    if table.key in ("table3", "table5", "table6", "table7"):
-        dataset, ablation = column.split("/")
-        k = int(ablation.removeprefix("K=")) if ablation.startswith("K=") else 5
-        ablation = EXCHANGED.get(ablation, "none") if table.key == "table7" else _ablation(ablation)
-        return replace(base, dataset=dataset.replace("_", "-"), ablation=ablation, k=k)
-    if table.key in ("figure2", "figure5"):
-        return replace(base, dataset=row.split("/")[0].replace("_", "-"), ablation=_ablation(column))
-    place = row.split("/")[0] if table.key == "section4.4" else table.key
-    countries = place in ("figure3", "country211")
-    dataset, subset = ("country211", "") if countries else ("cifar10", "objects")
-    return replace(base, dataset=dataset, subset=subset, ablation=_ablation(column))
-
-
-def _ablation(printed: str) -> str:
-    if printed == "original":
-        return "none"
+        return claim("bias", ablation, dataset, attribute=of)
+    measure = {"accuracy": "pruning", "retrieval": "retrieval"}.get(table.kind)
+    if measure is None or table.key == "open_clip":
+        return None
+    if table.key == "table7":
+        ablation = EXCHANGED.get(printed, "none")
     if printed.startswith("K="):
-        return "high"
-    return str(AblationName("concept", argument=LABELS[printed])) if printed in LABELS else printed
+        return claim(measure, "high", of, k=int(printed.removeprefix("K=")))
+    dataset, subset = of or row.split("/")[0], ""
+    if table.key == "figure3" or dataset == "country211":
+        dataset = "country211"
+    elif table.key in ("figure4", "section4.4"):
+        dataset, subset = "cifar10", "objects"
+    return claim(measure, ablation, dataset.replace("_", "-"), subset)
 
 
 def ablation_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[str, ...]:
@@ -169,10 +162,9 @@ def ablation_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tup
         rescored: Leave out the heads that the paper lists, and use those of your scores.
     """
     name = AblationName.parse(claim.ablation)
-    if name.kind == "none":
-        return (str(name),)
-    scored = str(replace(name, k=None if claim.k == main_k else claim.k))
-    return (str(name.published()), scored) if claim.k == 5 and not rescored else (scored,)
+    scored = str(replace(name, k=None if claim.k == main_k or name.kind == "none" else claim.k))
+    listed = name.kind != "none" and claim.k == 5 and not rescored
+    return (str(name.published()), scored) if listed else (scored,)
 
 
 def dataset_names(claim: Claim) -> tuple[str, ...]:
@@ -200,8 +192,6 @@ def compare_claim(claim: Claim, model_results: Results | None, rescored: bool = 
     if claim.measure in ("level", "ccs", "alone", "label", "ccr"):
         return Compared(claim, _from_scores(claim, model_results))
     names = ablation_names(claim, queries.main_k(model_results) or 5, rescored)
-    if claim.measure != "bias":
-        return Compared(claim, _look_up(claim, model_results, names))
     measured = correct = _look_up(claim, model_results, names)
     if any(has_order_fault(dataset, claim.attribute) for dataset in dataset_names(claim)):
         # The printed numbers come from the released code; only its mode can explain them.
@@ -258,8 +248,9 @@ def overlaps(models: Mapping[str, Results]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for model in paper.models():
-        tables = [models[model.name].table("scores").query("k == 5")] if model.name in models else []
-        scored = {head: row for scores in tables for head, row in queries.by_head(scores)}
+        if model.name not in models:
+            continue
+        scored = dict(queries.by_head(models[model.name].table("scores").query("k == 5")))
         for level, listed in paper.head_labels(model.name).items() if scored else ():
             measured = {head for head in model.heads if head in scored and scored[head].level == level}
             printed = {head for head in listed if head in scored}
@@ -282,8 +273,7 @@ def build(collection: results.Collection) -> str:
     tables = {key: [compare_claim(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
     studied = [models[model.name] for model in paper.models() if model.name in models]
     values: dict[str, Any] = {"source": collection.source, "models": [*models]}
-    values["notices"] = list(collection.notices)
-    values |= {"summary": _summary(tables), "overlaps": overlaps(models)}
+    values |= {"notices": [*collection.notices], "summary": _summary(tables), "overlaps": overlaps(models)}
     values["deciders"] = [f"{model.model}: {queries.decided_by(model.manifest)}" for model in studied]
     values["sections"] = [_section(key, cells, models) for key, cells in tables.items()]
     return as_markdown(filled(TEMPLATES, "report", **values))
@@ -295,9 +285,9 @@ def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
     for key, cells in tables.items():
         agree = [cell.agrees for cell in cells if cell.agrees is not None]
         rows.append([paper.table(key).number, paper.table(key).title, len(cells), len(agree), sum(agree)])
-    totals = [sum(column) for column in list(zip(*rows, strict=True))[2:]]
-    columns = ["", "title", "printed", "measured", "agree"]
-    return pd.DataFrame([*rows, ["**All**", "", *totals]], columns=columns)
+    summary = pd.DataFrame(rows, columns=["", "title", "printed", "measured", "agree"])
+    summary.loc[len(rows)] = ["**All**", "", *summary.iloc[:, 2:].sum()]
+    return summary
 
 
 def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results]) -> dict[str, Any]:
@@ -306,17 +296,13 @@ def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results])
     unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
     names = {cell.claim.model for cell in cells if cell.measured is not None}
     rows = [_row(cell, models[cell.claim.model]) for cell in cells if cell.claim.model in names]
-    compared = {row[""] for row in rows}
-    others = [
-        [name, *("–" if value is None else f"{value:g}" for value in values)]
-        for name, values in printed.rows.items()
-        if name not in compared
-    ]
+    others = pd.DataFrame.from_dict(printed.rows, "index", columns=printed.columns)
+    others = others.drop({row[""] for row in rows}).map("{:g}".format, na_action="ignore")
     return {
         "title": f"{printed.number}. {printed.title}",
         "note": f"{unit} {printed.note}".strip(),
         "measured": rows,
-        "published": pd.DataFrame(others, columns=["", *printed.columns]) if others else None,
+        "published": None if others.empty else others.reset_index(names=""),
     }
 
 

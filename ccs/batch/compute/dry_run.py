@@ -41,57 +41,48 @@ _DECODED, _FETCHED, _MEASURED = 200, 50e6, 27e-6
 """Photographs a second and core, bytes a second, and seconds for the metrics of an image under ablation."""
 
 
-class _Model(NamedTuple):
-    """A model of the run; weights: gigabytes to fetch, in single precision, NaN if unknown."""
+class _Pass(NamedTuple):
+    """An encoder over a dataset, under several ablation sets of heads and under those of single heads."""
 
-    settings: Settings
-    source: sources.Source
     encoder: Encoder
-    weights: float
-
-    def images(self, record: DatasetRecord) -> int:
-        """Return the number of images of a dataset that the run reads, or of clips."""
-        limit = self.settings.max_images if record.kind == "images" else self.settings.eval_images
-        return min(record.rows, limit or record.rows)
-
-    def ablations(self, record: DatasetRecord) -> tuple[int, int]:
-        """Estimate the numbers of ablation sets of several heads and of single heads on a dataset."""
-        if record.kind == "images":
-            return 0, 0
-        return count_ablations(record, self.settings, len(self.encoder.heads))
-
-    def embeddings(self, record: DatasetRecord) -> float:
-        """Return the GB of a dataset's embeddings under all ablation sets, which are temporary."""
-        numbers: int = self.images(record) * self.source.config["embed_dim"] * sum(self.ablations(record))
-        return 4e-9 * numbers
+    record: DatasetRecord
+    images: int
+    several: int
+    singles: int
 
 
-def _model(settings: Settings) -> _Model:
-    if settings.clip.startswith(HUB):
-        raise InputError(f"{settings.clip}: its configuration is on the Hub, and --dry-run fetches nothing.")
-    source = sources.find_model(settings.clip)
-    weights: float = 4e-9 * source.values
+def _weights(source: sources.Source) -> float:
+    """Return the gigabytes to fetch, in single precision; NaN if its text encoder is described on the Hub."""
     if source.place is not None or source.tag == UNTRAINED:
-        weights = 0
-    elif source.config["text_cfg"].get("hf_model_name"):
-        weights = nan  # its text encoder is described on the Hub
-    return _Model(settings, source, sources.known_encoder(source, settings.layers), weights)
+        return 0
+    return nan if source.config["text_cfg"].get("hf_model_name") else 4e-9 * source.values
 
 
 def describe_needs(settings: Settings) -> str:
     """Describe the needs of all models for a person to read. Raises InputError if a model isn't known."""
-    models = [_model(of_model) for of_model in settings.by_model()]
-    names = dict.fromkeys(
-        name
-        for model in models
-        for name in (model.settings.images, *names_of_sets(model.settings), *settings.galleries)
-    )
-    records = [record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))]
-    estimates = [
-        estimate
-        for model in models
-        for estimate in Judging(model.settings, known_pool(model.settings)).estimate(len(model.encoder.heads))
-    ]
+    names: dict[str, None] = {}
+    passes: list[_Pass] = []
+    models, estimates, embeddings = [], [], 0.0
+    for of_model in settings.by_model():
+        if of_model.clip.startswith(HUB):
+            raise InputError(
+                f"{of_model.clip}: its configuration is on the Hub, and --dry-run fetches nothing."
+            )
+        source = sources.find_model(of_model.clip)
+        encoder = sources.known_encoder(source, of_model.layers)
+        heads = len(encoder.heads)
+        models.append((source.name, heads, _weights(source)))
+        estimates += Judging(of_model, known_pool(of_model)).estimate(heads)
+        data = dict.fromkeys((of_model.images, *names_of_sets(of_model), *settings.galleries))
+        names |= data
+        for record in filter(None, (SOURCES.get(ALIASES.get(name, name)) for name in data)):
+            ablations, limit = (0, 0), of_model.max_images
+            if record.kind != "images":
+                ablations, limit = count_ablations(record, of_model, heads), of_model.eval_images
+            images = min(record.rows, limit or record.rows)
+            passes.append(_Pass(encoder, record, images, *ablations))
+            embeddings = max(embeddings, 4e-9 * images * source.config["embed_dim"] * sum(ablations))
+    records = list({reading.record.name: reading.record for reading in passes}.values())
     by_judge = [
         CostEstimate.total(judge, [estimate for estimate in estimates if estimate.judge == judge])
         for judge in dict.fromkeys(estimate.judge for estimate in estimates)
@@ -101,27 +92,25 @@ def describe_needs(settings: Settings) -> str:
         spending = Spending("estimated")
         spending.expect([total])
         budget = spending.limit
-    weights = sum(model.weights for model in models if model.weights > 0)
+    weights = sum(gigabytes for *_, gigabytes in models if gigabytes > 0)
     sets = sum({record.address: record.gigabytes for record in records}.values())  # fetched once
     return printed(
         "cost",
-        time=_hours(settings, models, records, weights + sets) if records else None,
+        time=_hours(settings, passes, weights + sets) if records else None,
         budget=budget if estimates else None,
         by_default=settings.budget is None,
-        models=[(model.source.name, len(model.encoder.heads), model.weights) for model in models],
+        models=models,
         records=records,
         others=[name for name in names if ALIASES.get(name, name) not in SOURCES],
         judges=[*by_judge, total] if estimates else [],
         weights=weights,
         sets=sets,
-        embeddings=max((model.embeddings(record) for model in models for record in records), default=0),
+        embeddings=embeddings,
         largest_kept=KEPT_BYTES / 1e9,
     )
 
 
-def _hours(
-    settings: Settings, models: Sequence[_Model], records: Sequence[DatasetRecord], gigabytes: float
-) -> dict[str, Any]:
+def _hours(settings: Settings, passes: Sequence[_Pass], gigabytes: float) -> dict[str, Any]:
     """Estimate the hours of each part of a run; gigabytes: to fetch."""
     cores, device = os.cpu_count() or 1, settings.device_like or usable_device(settings.device).type
     if device == "cuda":
@@ -130,23 +119,21 @@ def _hours(
     if not device:
         return {"device": "", "known": list(SPEEDS)}
     half = device != "cpu" and settings.precision != "fp32"
-    passes = decoded = ranked = 0.0
-    for model in models:
-        tokens, width, layers = model.encoder.n_tokens, model.encoder.width, model.encoder.n_layers
-        one_pass = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)  # operations
-        bf16, embedded = float(np.interp(tokens, *_HALF_PRECISION)), set[str]()
-        for record in records:
-            several, singles = model.ablations(record)
-            images = model.images(record) * (record.frames if record.kind == "videos" else 1)
-            if record.address not in embedded or not record.hub:  # what sets share is embedded once
-                share = 1 + (several * _LAYERS + singles * _LAYERS_OF_SINGLE) / layers
-                evaluation = bf16 if half and record.kind != "images" else 1
-                passes += evaluation * one_pass * images * share
-                decoded += images
-            embedded.add(record.address)
-            ranked += (several + 0.4 * singles) * images * (record.kind == "bias")
+    operations = decoded = ranked = 0.0
+    embedded = set[tuple[Encoder, str]]()
+    for encoder, record, items, several, singles in passes:
+        images = items * (record.frames if record.kind == "videos" else 1)
+        tokens, width, layers = encoder.n_tokens, encoder.width, encoder.n_layers
+        if (encoder, record.address) not in embedded or not record.hub:  # what sets share is embedded once
+            share = layers + several * _LAYERS + singles * _LAYERS_OF_SINGLE
+            if half and record.kind != "images":
+                share *= float(np.interp(tokens, *_HALF_PRECISION))
+            operations += share * (24 * tokens * width**2 + 4 * tokens**2 * width) * images
+            decoded += images
+        embedded.add((encoder, record.address))
+        ranked += (several + 0.4 * singles) * images * (record.kind == "bias")
     hours = {
-        "passes": passes / SPEEDS.get(device, _CORE * cores) / 3600,
+        "passes": operations / SPEEDS.get(device, _CORE * cores) / 3600,
         "decoding": decoded / (_DECODED * cores) / 3600,
         "metrics": ranked * _MEASURED / 3600,
         "fetching": 1e9 * gigabytes / _FETCHED / 3600,

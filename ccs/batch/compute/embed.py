@@ -12,13 +12,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from safetensors import safe_open
+from torch import Tensor
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import Batch, items, load, shards_of
@@ -53,7 +53,7 @@ class Embedder:
         """Collect the statistics of the model's heads over the images, as sums of each shard."""
 
         def collect(batches: Iterator[Batch]) -> dict[str, np.ndarray]:
-            return collect_moments(self.model, (batch.pixels for batch in batches)).sums()
+            return collect_moments(self.model, (pixels for pixels, _ in batches)).sums()
 
         return self._over_images("statistics", images, {"heads": str(self.model.heads)}, collect)
 
@@ -76,16 +76,16 @@ class Embedder:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def embed_batch(batch: Batch) -> np.ndarray:
-            pixels = self.model.openai_scaled(batch.pixels) if as_published else batch.pixels
+        def embed_batch(pixels: Tensor, sizes: Sequence[int]) -> np.ndarray:
+            pixels = self.model.openai_scaled(pixels) if as_published else pixels
             embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
-            if len(batch.sizes) == len(batch.pixels):
+            if len(sizes) == len(pixels):
                 return embedded
-            clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
+            clips = np.split(embedded, np.cumsum(sizes)[:-1], axis=1)
             return np.stack([clip.mean(axis=1) for clip in clips], axis=1)
 
         def embed_all(batches: Iterator[Batch]) -> dict[str, np.ndarray]:
-            return {"embeddings": np.concatenate([embed_batch(batch) for batch in batches], axis=1)}
+            return {"embeddings": np.concatenate([embed_batch(*batch) for batch in batches], axis=1)}
 
         inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
         name = f"{'published' if as_published else 'embed'}/{data.name}"
@@ -108,13 +108,14 @@ class Embedder:
         stage = self.store.stage(name, {**self.inputs(data), **inputs}, len(shards))
         if not stage.missing:
             return stage
-        wanted, size = stage.mine(), self.batch_size
+        wanted, size = {place: shards[place] for place in stage.mine()}, self.batch_size
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
+        loaded = load(self.model, data, [*wanted.values()], batch=size, workers=self.settings.workers)
 
         def write_shards(bar: Any) -> None:
-            loaded = load(self.model, data, shards, wanted, batch=size, workers=self.settings.workers)
-            for shard, batches in itertools.groupby(_counted(loaded, bar), attrgetter("shard")):
+            for shard, rows in wanted.items():
+                batches = _counted(itertools.islice(loaded, -(-len(rows) // size)), bar)
                 try:
                     arrays = reduce(batches)
                 except torch.OutOfMemoryError as error:
@@ -124,7 +125,7 @@ class Embedder:
                     raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
                 stage.write(arrays, shard)
 
-        with stage.working(sum(len(shards[shard]) for shard in wanted)) as bar:
+        with stage.working(sum(map(len, wanted.values()))) as bar:
             self.store.processes.together(partial(write_shards, bar))
         return stage
 
@@ -133,7 +134,7 @@ def _counted(batches: Iterable[Batch], bar: Any) -> Iterator[Batch]:
     """Yield the batches, and count each on a bar when the next one is wanted."""
     for batch in batches:
         yield batch
-        bar.update(len(batch.sizes))
+        bar.update(len(batch[1]))
 
 
 def read_embeddings(

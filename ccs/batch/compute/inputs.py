@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -167,12 +167,8 @@ def question(data: EvaluationSet) -> str:
 # Pixels -------------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
-    """Pixels [n, 3, s, s] of items of a shard. `sizes`: the number of images of each item, 1 or a clip's."""
-
-    shard: int
-    pixels: Tensor
-    sizes: tuple[int, ...]
+Batch = tuple[Tensor, Sequence[int]]
+"""Pixels [n, 3, s, s] of some items, and the number of images of each item, 1 or a clip's."""
 
 
 def shards_of(items: int, size: int | None = None) -> list[range]:
@@ -187,77 +183,61 @@ def shards_of(items: int, size: int | None = None) -> list[range]:
 
 
 @dataclass(frozen=True)
-class _Pixels(torch.utils.data.Dataset[Tensor | str]):
-    """The pixels of each item."""
+class _Pixels(torch.utils.data.Dataset[Batch | str]):
+    """Batches of pixels."""
 
     preprocess: Callable[[Sequence[Image.Image]], Tensor]
     items: Sequence[Any]
 
-    def __getitem__(self, index: int) -> Tensor | str:
+    def __getitem__(self, rows: range) -> Batch | str:
         """Return the pixels, or why not: an exception would bring a worker's traceback."""
-        try:
-            item = self.items[index]
-            frames = [item] if isinstance(item, Image.Image) else list(item)
-        except InputError as error:
-            return str(error)
-        except UNREADABLE as error:
-            return (
-                f"Image {index + 1} of {len(self.items)} could be read when the run began and cannot be any "
-                f"more: {sandbox.reason(error)[:300]}. Put it back, or run the same command again without it."
-            )
-        return self.preprocess(frames)
+        pixels = []
+        for row in rows:
+            try:
+                item = self.items[row]
+                frames = [item] if isinstance(item, Image.Image) else list(item)
+            except InputError as error:
+                return str(error)
+            except UNREADABLE as error:
+                return (
+                    f"Image {row + 1} of {len(self.items)} could be read when the run began and cannot be "
+                    f"any more: {sandbox.reason(error)[:300]}. Put it back, or run the same command again "
+                    "without it."
+                )
+            pixels.append(self.preprocess(frames))
+        return torch.cat(pixels), [*map(len, pixels)]
 
 
 def load(
-    model: Model,
-    data: ImageSet | RetrievalSet,
-    shards: Sequence[range],
-    wanted: Sequence[int],
-    *,
-    batch: int,
-    workers: int | None,
+    model: Model, data: ImageSet | RetrievalSet, shards: Sequence[range], *, batch: int, workers: int | None
 ) -> Iterator[Batch]:
     """Load pixels in order, in batches that never cross a shard's end.
 
     Args:
         model: The model, for its preprocessing.
         data: The set.
-        shards: All shards.
-        wanted: The indices of the shards to load.
+        shards: The shards to load.
         batch: Items per batch.
         workers: Processes that decode (default: automatic).
 
     Raises:
         InputError: If an item can't be read.
     """
-    batches = [
-        (shard, range(start, min(start + batch, shards[shard].stop)))
-        for shard in wanted
-        for start in shards[shard][::batch]
-    ]
-    processes = decoders(sum(len(rows) for _, rows in batches), model.encoder.device.type, workers)
+    processes = decoders(sum(map(len, shards)), model.encoder.device.type, workers)
     loader = torch.utils.data.DataLoader(
         _Pixels(model.preprocess, items(data)),
-        batch_sampler=[list(rows) for _, rows in batches],
-        collate_fn=_join,
+        batch_size=None,  # an index is a whole batch
+        sampler=[rows[start : start + batch] for rows in shards for start in range(0, len(rows), batch)],
         worker_init_fn=sandbox.end_with_parent,
         num_workers=processes,
         prefetch_factor=2 if processes else None,
         pin_memory=model.encoder.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
-    for (shard, _), loaded in zip(batches, loader, strict=True):
+    for loaded in loader:
         if isinstance(loaded, str):
             raise InputError(loaded)
-        yield Batch(shard, *loaded)
-
-
-def _join(loaded: list[Tensor | str]) -> tuple[Tensor, tuple[int, ...]] | str:
-    """Join pixels in the worker, or return the first of the reasons why there are none."""
-    pixels = [item for item in loaded if isinstance(item, Tensor)]
-    if len(pixels) < len(loaded):
-        return next(item for item in loaded if isinstance(item, str))
-    return torch.cat(pixels), tuple(map(len, pixels))
+        yield loaded
 
 
 def decoders(images: int, device: str, workers: int | None = None) -> int:

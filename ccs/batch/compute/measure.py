@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import nan
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationName, AblationSet
 from ccs.analysis.galleries import embed_occupations, rank_gallery
@@ -133,7 +134,7 @@ class Evaluation:
             if isinstance(self.data, ClassificationSet):
                 measure = partial(self._of_classes, self.data)
             elif isinstance(self.data, BiasSet):
-                measure = partial(self._of_people, self._bias_rows(self.data, map), map)
+                measure = partial(self._of_people, self._rankings(self.data, map), map)
             else:
                 measure = partial(self._of_clips, self.data)
             measured = cache(lambda heads, detail: list(measure(heads, detail)))
@@ -150,22 +151,19 @@ class Evaluation:
         row = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
         if detail == "means":
             correct = float(zeroshot.correct(images, self.texts, data.labels).mean())
-            yield row | _columns(Estimate(correct, nan, nan), self.baselines[""].top1.value, None)
+            yield row | _columns(Estimate(correct, nan, nan), self.baselines[""].top1.value)
             return
         subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
-        compare = partial(zeroshot.compare_accuracies, draws=DRAWS, seed=self.seed)
+        draws: dict[str, Any] = {"seed": self.seed, "draws": DRAWS}
         for subset, classes in subsets.items():
-            result = zeroshot.accuracy(
-                images, self.texts, data.labels, self.seed, subset=classes, draws=DRAWS
-            )
+            result = zeroshot.accuracy(images, self.texts, data.labels, subset=classes, **draws)
             before = self.baselines.setdefault(subset, result)
-            effect = compare(result, before) if heads else None
-            names = {"subset": subset, "n": result.n}
-            yield row | names | _columns(result.top1, before.top1.value, effect)
+            effect = zeroshot.compare_accuracies(result, before, **draws) if heads else None
+            row |= {"subset": subset, "n": result.n}
+            yield row | _columns(result.top1, before.top1.value, effect)
 
     def _of_clips(self, data: RetrievalSet, heads: HeadSet, _: Detail) -> Iterator[Row]:
         """Make rows in the usual way and, with `as_published`, in the paper's."""
-        compare = partial(retrieval.compare_recall, seed=self.seed)
         owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
         variants = [(data.name, self.embeddings, False)]
         if self.as_published:
@@ -175,62 +173,53 @@ class Evaluation:
                 embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
                 before = self.baselines.setdefault((name, result.direction), result)
+                row = {"dataset": name, "direction": result.direction, "n": result.n}
                 for metric, estimate in result.metrics.items():
-                    effect = compare(result, before, metric) if heads else None
-                    row = {"dataset": name, "direction": result.direction, "metric": metric, "n": result.n}
-                    yield row | _columns(estimate, before.metrics[metric].value, effect)
+                    effect = (
+                        retrieval.compare_recall(result, before, metric, seed=self.seed) if heads else None
+                    )
+                    yield row | {"metric": metric} | _columns(estimate, before.metrics[metric].value, effect)
 
     def _of_people(
-        self, tasks: Sequence[_BiasRows], map: ranking.Map, heads: HeadSet, detail: Detail
+        self, rankings: Sequence[_People], map: ranking.Map, heads: HeadSet, detail: Detail
     ) -> Iterator[Row]:
         scores = ranking.cosines(self.texts, self.embeddings(heads), map=map)
-        for task in tasks:
-            yield from task.rows(scores[task.task.first_positions], detail)
+        for people in rankings:
+            for row in people.rows(scores[people.task.first_positions], detail):
+                yield people.names | row
 
-    def _bias_rows(self, data: BiasSet, map: ranking.Map) -> list[_BiasRows]:
+    def _rankings(self, data: BiasSet, map: ranking.Map) -> list[_People]:
         """Prepare each occupation's ranking of its own images, if the set has such pools, and of all."""
         pools = [False, True] if data.pools is not None else [False]
         variants = [(attribute, pool, False) for pool in pools for attribute in data.groups]
         if self.as_published:
             faulty = (attribute for attribute in data.groups if skew.has_order_fault(data.name, attribute))
             variants += [(attribute, False, True) for attribute in faulty]
-        scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
-        return [
-            _BiasRows(
-                {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
-                rank_gallery(data, attribute, self.texts, one_pool=one_pool),
-                as_published,
-                _MAIN_METRICS[:1] if one_pool else _MAIN_METRICS,
-                scale,
-            )
-            for attribute, one_pool, as_published in variants
-        ]
+        return [_People(self, data, map, *variant) for variant in variants]
 
 
-@dataclass
-class _BiasRows:
-    """Make the rows of one attribute of a dataset, the baseline first.
+class _People:
+    """The rows of one attribute of a gallery, the baseline first.
 
-    `main`: the metrics of random sets.
+    Attributes:
+        task: What is ranked.
+        names: The columns that all rows share.
     """
 
-    names: Row
-    task: Ranking
-    as_published: bool
-    main: Sequence[skew.MetricName]
-    scale: Mapping[str, Any]
-    baseline: bias_result.BiasResult | None = None
-    chances: Sequence[Mapping[str, Estimate]] = ()
-    parts_before: preference.Parts | None = None
-
-    def __post_init__(self) -> None:
-        self.measuring = bias.Measuring(
-            self.task,
-            metrics=(*skew.METRICS, *self.main[1:]),
-            as_published=self.as_published,
-            **self.scale,
-        )
-        self.row = self.names | {"k": self.task.k, "n": len(self.task.groups), "target": "pool"}
+    def __init__(
+        self, of: Evaluation, data: BiasSet, map: ranking.Map, attribute: str, one_pool: bool, published: bool
+    ) -> None:
+        self.task = rank_gallery(data, attribute, of.texts, one_pool=one_pool)
+        self.names: Row = {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}"}
+        self.names |= {"attribute": attribute, "k": self.task.k, "n": len(self.task.groups)}
+        self.names |= {"target": "pool", "mode": "as-published" if published else "correct"}
+        self._published, self._scale, self._seed = published, of.logit_scale, of.seed
+        self._main = _MAIN_METRICS[:1] if one_pool else _MAIN_METRICS  # of random sets
+        metrics = (*skew.METRICS, *self._main[1:])
+        options: Row = {"as_published": published, "logit_scale": of.logit_scale, "seed": of.seed, "map": map}
+        self._measuring = bias.Measuring(self.task, metrics=metrics, **options)
+        self._before: Any = None
+        self._parts_before: preference.Parts | None = None
 
     def rows(self, scores: bias.Scores, detail: Detail) -> Iterator[Row]:
         """Make the rows of one set of heads.
@@ -239,52 +228,29 @@ class _BiasRows:
             scores: The prompts' cosines [prompts, n] with the images.
             detail: The metrics to measure.
         """
-        if detail != "means":
-            skew_only = detail == "skew" and not self.as_published
-            result = self.measuring(scores, _MAIN_METRICS[:1] if skew_only else None)
-            if self.baseline is None:
-                self.baseline = result
-                self.chances = [result.chance_shares(place) for place in range(len(self.task.names))]
-            row = self.row | {"mode": result.mode}
-            for metric in result.metrics:
-                yield from (row | of_metric for of_metric in self._of_metric(result, self.baseline, metric))
-            if detail == "all" and not self.as_published:
-                yield from (row | share for share in self._top_shares(result, self.baseline))
-            if not self.as_published:
-                yield from (row | part for part in self._part_rows(scores))
-        elif self.baseline is not None and not self.as_published:
-            row = self.row | {"mode": self.baseline.mode, "occupation": ""}
-            for metric, value in self.measuring.means(scores, self.main).items():
-                before = self.baseline.figure(metric)
-                mean = replace(before, value=value, low=nan, high=nan)
-                yield row | {"metric": f"{metric} mean"} | _columns(mean, before.value, None)
-
-    def _part_rows(self, scores: bias.Scores) -> Iterator[Row]:
-        """Make the rows of the general and the specific part, if every prompt ranks all images."""
-        if self.task.pools is not None:
+        if detail == "means":
+            means = {} if self._published else self._measuring.means(scores, self._main)
+            for metric, value in means.items():
+                before = self._before.figure(metric)
+                columns = _columns(replace(before, value=value, low=nan, high=nan), before.value)
+                yield {"occupation": "", "metric": f"{metric} mean"} | columns
             return
-        logits, task = self.scale["logit_scale"] * scores, self.task
-        try:
-            parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self.scale["seed"])
-        except InputError:  # one prompt, or a group of one image
-            return
-        before = self.parts_before = self.parts_before or parts
-        for metric in PART_METRICS:
-            (value, *drawn), (old, *old_drawn) = (getattr(of, metric.split()[0]) for of in (parts, before))
-            effect = None
-            if parts is not before:
-                effect = stats.effect(value - old, np.subtract(drawn, old_drawn))
-            columns = _columns(stats.interval(value, np.array(drawn), center=True), old, effect)
-            empty = dict.fromkeys(("chance", "chance_low", "chance_high", "ceiling"))
-            yield {"occupation": "", "metric": metric} | columns | empty
+        result = self._measuring(scores, _MAIN_METRICS[:1] if detail == "skew" else None)
+        self._before = self._before or result
+        for metric in result.metrics:
+            yield from self._of_metric(result, metric)
+        if not self._published:
+            if detail == "all":
+                yield from self._top_shares(result)
+            yield from self._parts(scores)
 
-    def _of_metric(
-        self, result: bias_result.BiasResult, baseline: bias_result.BiasResult, name: skew.MetricName
-    ) -> Iterator[Row]:
+    def _of_metric(self, result: bias_result.BiasResult, name: skew.MetricName) -> Iterator[Row]:
         """Make the rows of one metric: mean and, of skews, sum over the occupations, then each of them."""
         for place, occupation in [(None, ""), *enumerate(self.task.names)]:
-            value, before = result.figure(name, place), baseline.figure(name, place).value
-            effect = None if result is baseline else bias_result.compare_bias(result, baseline, name, place)
+            value, before = result.figure(name, place), self._before.figure(name, place).value
+            effect = None
+            if result is not self._before:
+                effect = bias_result.compare_bias(result, self._before, name, place)
             row = {"occupation": occupation} | _columns(value, before, effect)
             if place is not None:
                 yield row | {"metric": name, "n": int(result.pools[place].sum())}
@@ -295,28 +261,49 @@ class _BiasRows:
                 row |= _columns(value.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
-    def _top_shares(self, result: bias_result.BiasResult, baseline: bias_result.BiasResult) -> Iterator[Row]:
+    @cached_property
+    def _chances(self) -> list[Mapping[str, Estimate]]:
+        return [self._before.chance_shares(place) for place in range(len(self.task.names))]
+
+    def _top_shares(self, result: bias_result.BiasResult) -> Iterator[Row]:
         """Make the rows of each group's share of a top K, next to that of a random ranking."""
-        for index, (occupation, chances) in enumerate(zip(self.task.names, self.chances, strict=True)):
+        for index, (occupation, chances) in enumerate(zip(self.task.names, self._chances, strict=True)):
             row = {"occupation": occupation, "n": int(result.pools[index].sum())}
             for column, (group, chance) in enumerate(chances.items()):
-                share, before = (float(of.top_shares[index, column]) for of in (result, baseline))
-                columns = _columns(bias_result.Figure(share, share, share, chance, nan), before, None)
+                share, before = (float(of.top_shares[index, column]) for of in (result, self._before))
                 # An exact count; `chance` is the distance of random rankings from the pool's share.
-                yield row | {"metric": f"{schema.TOP_SHARE}{group}"} | columns | {"low": None, "high": None}
+                columns = _columns(bias_result.Figure(share, nan, nan, chance, nan), before)
+                yield row | {"metric": f"{schema.TOP_SHARE}{group}"} | columns
+
+    def _parts(self, scores: bias.Scores) -> Iterator[Row]:
+        """Make the rows of the general and the specific part, if every prompt ranks all images."""
+        task = self.task
+        if task.pools is not None:
+            return
+        try:
+            parts = preference.measure_parts(
+                self._scale * scores, task.groups, units=task.units, seed=self._seed
+            )
+        except InputError:  # one prompt, or a group of one image
+            return
+        before = self._parts_before = self._parts_before or parts
+        for metric in PART_METRICS:
+            (value, *drawn), (old, *old_drawn) = (getattr(of, metric.split()[0]) for of in (parts, before))
+            changed = np.subtract(drawn, old_drawn)
+            effect = None if parts is before else stats.effect(value - old, changed)
+            columns = _columns(stats.interval(value, np.array(drawn), center=True), old, effect)
+            yield {"occupation": "", "metric": metric} | columns
 
 
-def _columns(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
+def _columns(estimate: Estimate, baseline: float, difference: Effect | None = None) -> Row:
     """Make the columns of a result. difference: None for the baseline, and if there is no interval."""
     change: Iterable[Any] = (estimate.value - baseline, None, None, None)
     if difference:
         change = vars(difference).values()
-    row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
+    row = vars(estimate) | {"baseline": baseline}
     row |= zip(("difference", "difference_low", "difference_high", "p_value"), change, strict=True)
-    if isinstance(estimate, bias_result.Figure):
-        chance = estimate.chance
+    if chance := row.get("chance"):
         row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
-        row["ceiling"] = estimate.ceiling
     return row
 
 
@@ -388,18 +375,18 @@ def head_effects(rows: Iterable[Row]) -> list[Row]:
     They are total effects (a head is ablated, and later layers react), with the false discovery rate over the
     heads.
     """
-    families: dict[tuple[str, str, str], list[Row]] = {}
-    for row in filter(queries.is_main_result, rows):
-        if (head := AblationName.parse(row["ablation"]).head) is None:
-            continue
-        family = row["dataset"], row["metric"], row.get("attribute", "")
-        families.setdefault(family, []).append(
-            {"layer": head.layer, "head": head.head, "measure": "total effect", "dataset": family[0]}
-            | {"metric": family[1], "factor": family[2], "value": row["difference"]}
-            | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
-        )
-    for effects in families.values():
-        p_values = [np.nan if row["p_value"] is None else row["p_value"] for row in effects]
-        for row, q_value in zip(effects, stats.benjamini_hochberg(p_values), strict=True):
-            row["q_value"] = float(q_value)
-    return [row for effects in families.values() for row in effects]
+    effects = [
+        {"layer": head.layer, "head": head.head, "measure": "total effect", "dataset": row["dataset"]}
+        | {"metric": row["metric"], "factor": row.get("attribute", ""), "value": row["difference"]}
+        | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
+        for row in filter(queries.is_main_result, rows)
+        if (head := AblationName.parse(row["ablation"]).head) is not None
+    ]
+    if not effects:
+        return []
+    families = pd.DataFrame(effects).groupby(["dataset", "metric", "factor"], sort=False)
+    adjusted = (
+        family.assign(q_value=stats.benjamini_hochberg(family["p_value"].astype(float)))
+        for _, family in families
+    )
+    return cast(list[Row], pd.concat(adjusted).to_dict("records"))
