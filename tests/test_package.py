@@ -11,6 +11,7 @@ import venv
 import zipfile
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 README = (ROOT / "README.md").read_text("utf-8")
 SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
-BLOCKED = """
-import sys
-from importlib.machinery import PathFinder
-
-class Blocked(PathFinder):
-    names = {names!r}
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name in cls.names else super().find_spec(name, path, target)
-
-sys.meta_path[sys.meta_path.index(PathFinder)] = Blocked
-"""
-"""A module that hides packages from an environment that has them."""
 ALONE = """
+import sys
 from pathlib import Path
 from PIL import Image
 import ccs
@@ -58,8 +46,8 @@ for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
         ask()
     except MissingExtra as error:
         print(error)
-import hidden_packages
-hidden_packages.Blocked.names = {names!r}
+for name in {names!r}:
+    del sys.modules[name]
 exec({snippet!r})
 raise SystemExit(main(["app"]))
 """
@@ -93,10 +81,10 @@ def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
     # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
-    (site / "hidden_packages.py").write_text(BLOCKED.format(names=hidden("data", *others)), "utf-8")
-    ours = Path(find_spec("torch").origin).parents[1]
-    (site / "ours.pth").write_text(f"{ours}\nimport hidden_packages\n", "utf-8")
-    command = [tmp_path / "alone/bin/python", "-c", ALONE.format(names=hidden(*others), snippet=SNIPPET)]
+    hide = f"import sys; sys.modules.update(dict.fromkeys({hidden('data', *others)!r}))"
+    (site / "ours.pth").write_text(f"{Path(find_spec('torch').origin).parents[1]}\n{hide}\n", "utf-8")
+    of_data = hidden("data", *others) - hidden(*others)
+    command = [tmp_path / "alone/bin/python", "-c", ALONE.format(names=of_data, snippet=SNIPPET)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
@@ -155,12 +143,9 @@ def test_what_is_imported_is_asked_for():
 
 
 def _requirements(extras):
-    extra_lines = [line for name in extras for line in PROJECT["optional-dependencies"][name]]
-    return [
-        requirement
-        for requirement in map(Requirement, PROJECT["dependencies"] + extra_lines)
-        if requirement.name != PROJECT["name"]
-    ]
+    optional = map(PROJECT["optional-dependencies"].get, extras)
+    requirements = map(Requirement, chain(PROJECT["dependencies"], *optional))
+    return [requirement for requirement in requirements if requirement.name != PROJECT["name"]]
 
 
 def test_files_that_workflows_name_exist():
