@@ -3,13 +3,10 @@
 import json
 from urllib.parse import quote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ccs import results
 from ccs.app.views import VIEWS
-from ccs.files import sha256
 from tests.support import app_sample
 from tests.support.app_page import beside
 from tests.support.browser_page import MARKS, go, served
@@ -33,25 +30,25 @@ TEXTS |= {"scores": ("label",)}
 @pytest.fixture(scope="module")
 def served_app(app, model, tmp_path_factory):
     """The app on tables that hold an attack in every text that a person or a model writes."""
-    folder = tmp_path_factory.mktemp("results")
+    folder, write_table = tmp_path_factory.mktemp("results"), results.write_table
+
+    def write_attacks(target, table, rows):
+        for number, row in enumerate(rows):
+            attack = ATTACKS[number % len(ATTACKS)]
+            row |= {column: f"{attack} {row[column]}" for column in TEXTS.get(table, ()) if row[column]}
+        return write_table(target, table, rows)
+
     app_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    target = app_sample.write(folder, "organism", model.weights_hash)
-    manifest = json.loads((target / "manifest.json").read_text())
-    for table, columns in TEXTS.items():
-        path = target / f"{table}.parquet"
-        rows = pq.read_table(path)
-        for column in columns:
-            texts, index = rows[column].to_pylist(), rows.column_names.index(column)
-            attacked = [text and f"{ATTACKS[i % len(ATTACKS)]} {text}" for i, text in enumerate(texts)]
-            rows = rows.set_column(index, rows.schema.field(index), pa.array(attacked, pa.string()))
-        pq.write_table(rows, path)
-        manifest["tables"][table]["sha256"] = sha256(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "write_table", write_attacks)
+        file = app_sample.write(folder, "organism", model.weights_hash) / "manifest.json"
+    manifest = json.loads(file.read_text())
     for name in ("texts", "images", "settings", "versions"):
         manifest[name] = dict.fromkeys(manifest[name], ATTACKS[1]) | {ATTACKS[0]: ATTACKS[2]}
     manifest["created"] = ATTACKS[4]
     manifest["absent"] = [{"name": ATTACKS[0], "reason": ATTACKS[1]}]
     manifest["sets"] = [{**entry, "source": ATTACKS[1], "name": ATTACKS[2]} for entry in manifest["sets"]]
-    (target / "manifest.json").write_text(json.dumps(manifest))
+    file.write_text(json.dumps(manifest))
     yield from served(beside(app, results.load(folder)))
 
 

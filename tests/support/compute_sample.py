@@ -6,7 +6,6 @@ import os
 from contextlib import redirect_stderr, redirect_stdout
 
 import pandas as pd
-import torch
 
 from ccs import results
 from ccs.batch.compute import __main__ as compute
@@ -75,18 +74,6 @@ def same_tables(left, right, but=()):
         if name in but:
             continue
         pd.testing.assert_frame_equal(table, theirs.tables[name], rtol=0, atol=1e-6)
-
-
-def child(work):
-    """A started process that ends with the exit code of `work`."""
-
-    def alone():
-        torch.set_num_threads(1)  # OpenMP's threads do not outlive the fork
-        os._exit(work())
-
-    process = fork.Process(target=alone)
-    process.start()
-    return process
 
 
 def measured(data, ablations, texts, embeddings, **options):
