@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import gradio as gr
 import pandas as pd
@@ -34,9 +34,7 @@ from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import TEXT, Head, HeadSet
 
-if TYPE_CHECKING:
-    from ccs.model.model import Model
-
+TOY = "organism"  # the model of calls that name none
 WAITING = 16  # queued calls
 UNREAD = 256  # answers kept until they are fetched: up to 0.2 MB each, and Gradio would keep 2,000
 FUNCTIONS = dict.fromkeys(("list_models", "head_scores", "describe_head"), 4)
@@ -49,7 +47,7 @@ Heads = Annotated[str, StringConstraints(max_length=12_000)]
 Image = Annotated[str, StringConstraints(max_length=2**20 * 4 // 3 + 100)]  # 1 MB
 Images = Annotated[list[Image], Field(min_length=1, max_length=8)]
 Classes = Annotated[list[Text], Field(min_length=1, max_length=50)]
-Occupations = Annotated[list[Text], Field(min_length=1, max_length=20)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=20)]
 Top = Annotated[int, Field(ge=1, le=100)]
 Rows = list[dict[str, Any]]
 
@@ -76,7 +74,7 @@ class Api:
         heads = {name: len(self.app.records(name).heads) for name in self.app.models}
         return [{"model": name, "kind": describe_kind(name), "scored_heads": heads[name]} for name in heads]
 
-    def head_scores(self, model: Name = "organism") -> Rows:
+    def head_scores(self, model: Name = TOY) -> Rows:
         """List the scored attention heads of a model with their concept and Concept Consistency Score (CCS).
 
         Args:
@@ -90,7 +88,7 @@ class Api:
         columns = ("concept", "ccs", "k", "level", "share")
         return [{"head": str(r.head)} | {name: getattr(r, name) for name in columns} for r in records]
 
-    def describe_head(self, model: Name = "organism", head: Name = "L7.H4") -> Rows:
+    def describe_head(self, model: Name = TOY, head: Name = "L7.H4") -> Rows:
         """List the texts that describe what a head encodes, by TEXTSPAN, with the judges' verdicts.
 
         Args:
@@ -107,7 +105,7 @@ class Api:
         verdicts = [{verdict.judge: verdict.word for verdict in text.verdicts} for text in record.texts]
         return [{**row, "verdicts": words} for row, words in zip(rows, verdicts, strict=True)]
 
-    def find_heads(self, text: Text, model: Name = "organism") -> Rows:
+    def find_heads(self, text: Text, model: Name = TOY) -> Rows:
         """Rank a model's heads by how strongly they encode a text, strongest first.
 
         Args:
@@ -129,7 +127,7 @@ class Api:
         classes: Classes,
         template: Name = "a photo of a {}",
         ablate: Heads = "",
-        model: Name = "organism",
+        model: Name = TOY,
     ) -> Rows:
         """Classify images zero-shot, before and after attention heads are ablated.
 
@@ -155,12 +153,7 @@ class Api:
         return _rows(table.rows.rename(columns={"class": "label"}))
 
     def rank_people(
-        self,
-        occupation: Text,
-        gallery: Name = "",
-        ablate: Heads = "",
-        top_k: Top = 20,
-        model: Name = "organism",
+        self, occupation: Text, gallery: Name = "", ablate: Heads = "", top_k: Top = 20, model: Name = TOY
     ) -> Rows:
         """Rank the people of a gallery by how well they fit an occupation.
 
@@ -185,11 +178,11 @@ class Api:
 
     def measure_bias(
         self,
-        occupations: Occupations,
+        occupations: Texts,
         gallery: Name = "",
         attribute: Name = "",
         ablate: Heads = "",
-        model: Name = "organism",
+        model: Name = TOY,
     ) -> Rows:
         """Measure the bias of a model's rankings of people for occupations, before and after ablation.
 
@@ -208,7 +201,7 @@ class Api:
         attribute = attribute or next(iter(people.groups))
         return _rows(ccs.bias(loaded, people, occupations, attribute=attribute, ablate=heads).rows)
 
-    def _open(self, model: str, ablate: str = "") -> tuple["Model", HeadSet]:
+    def _open(self, model: str, ablate: str = "") -> "tuple[ccs.Model, HeadSet]":
         heads = self.app.require_heads(self.app.require_model(model), parse_ablation(ablate))
         return self.app.model_cache.get(model), heads
 

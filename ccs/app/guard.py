@@ -23,9 +23,8 @@ AT_ONCE, CALLS = 24, 4  # per address: requests and streams of a kind at a time,
 SECONDS = 60.0  # seconds until a body must have arrived
 API = "/gradio_api"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'self' https://huggingface.co https://*.hf.space"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self' https://huggingface.co https://*.hf.space"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -126,9 +125,7 @@ def _check_call(scope: Scope, body: bytearray, queued: bool) -> None:
         if '"path": ' in text or (isinstance(call, dict) and call.get("fn_index") not in (None, *blocks.fns)):
             raise ValueError  # Gradio would open or fetch a file
     except (ValueError, RecursionError):
-        raise HTTPException(
-            422, "The body isn't a call in JSON, or it names a file or an address: send images as base64."
-        ) from None
+        raise HTTPException(422, "Send a call in JSON, and images as base64, without files.") from None
 
 
 def client_of(scope: Scope) -> str:

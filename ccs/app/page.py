@@ -14,7 +14,6 @@ import pandas as pd
 from ccs.app.html import count, head_states, render
 from ccs.app.jobs import Job, NotReady, wait_for_nothing
 from ccs.app.services import analyses, examples, model_cache
-from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
@@ -27,7 +26,6 @@ from ccs.texts.score import level
 log = logging.getLogger(__name__)
 
 FAILED = "This view can't be shown"
-SHADES = 5  # of the grid
 
 
 def work(screen: Screen, job: Job | None = None, fresh: bool = True) -> dict[str, str]:
@@ -138,8 +136,8 @@ def _column(screen: Screen) -> dict[str, Any]:
     for name, ablated in screen.records.presets.items():
         sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
     sets = {str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets
-    grid = {"heads": screen.grid_heads, "Head": Head, "table": _table(screen), "sets": sets, "level": level}
-    grid |= {"encoders": ENCODERS, "shade": shade_of, "truth": planted_truth(state.model)}
+    grid = {"heads": screen.grid_heads, "table": _table(screen), "sets": sets, "encoders": ENCODERS}
+    grid |= {"Head": Head, "level": level, "truth": planted_truth(state.model)}
     return {**grid, "examples": examples, "analyses": analyses}
 
 
@@ -152,10 +150,3 @@ def _table(screen: Screen) -> Figure:
         rows.append([*cells, record.variance, states.get(record.head, "on")])
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "state"]
     return Figure.of(screen, "heads", pd.DataFrame(rows, columns=columns), {})
-
-
-def shade_of(record: HeadRecord) -> int | str:
-    """Return the shade of a head's cell."""
-    if record.published:
-        return {"high": 5, "moderate": 3}.get(record.level, 1)
-    return "none" if record.ccs is None else round(SHADES * record.ccs / record.k)

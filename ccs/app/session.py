@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
+import ccs
 from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, size_of
@@ -25,9 +26,6 @@ from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.results import PRECOMPUTED, Collection, Results
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
 
 FACE_SIDE = 96
 SECONDS = 3600  # until an unused session ends
@@ -266,7 +264,7 @@ class Screen:
         return self.app.galleries.images(self.gallery, self.tell).fit(self.model, self.state.ablate)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ccs.Model:
         """The model, loaded if needed. Raises InputError if it isn't available."""
         return self.app.model_cache.get(self.state.model, self.tell)
 

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
+import ccs
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.data import synthetic
 from ccs.data.decoding import small
 from ccs.errors import InputError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ccs.model.model import Model
-
 SIDE = 192
 DARK = 0.33  # brightness of a patch that gets no attention
 RED, BLUE = "#d62828", "#2660dc"
 DEEPEST = 0.85  # opacity at the largest value
 SHOWN = 4
-PAGES = 25
 PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the dataset that toy models classify best
+PAGES = {DRAWN: 25, **dict.fromkeys(synthetic.CLASSES, 25), PHOTOGRAPHS: 1}
+"""The number of pages of four images that each dataset has."""
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
 """Contents of the bundled photographs (see NOTICE), and other classes to ask about them."""
@@ -57,12 +54,7 @@ def example_names(model: str = "") -> tuple[str, ...]:
     """Return the datasets of examples, synthetic ones first; only photographs for a model that knows them."""
     if model and not saw_drawings_only(model):
         return (PHOTOGRAPHS,)
-    return tuple(dict.fromkeys((DRAWN, *synthetic.CLASSES, PHOTOGRAPHS)))
-
-
-def example_pages(name: str) -> int:
-    """Return the number of pages of four images that a dataset has."""
-    return 1 if name == PHOTOGRAPHS else PAGES
+    return tuple(PAGES)
 
 
 def first_example(model: str) -> str:
@@ -73,7 +65,7 @@ def first_example(model: str) -> str:
 def parse_example(example: str) -> tuple[str, int]:
     """Read `occupations:3` as the dataset and its fourth page. Raises InputError if there is no such page."""
     name, _, page = (example or DRAWN).partition(":")
-    if name not in example_names() or (page or "0") not in map(str, range(example_pages(name))):
+    if name not in PAGES or (page or "0") not in map(str, range(PAGES[name])):
         raise InputError(f"There is no example {example[:60]!r}; one looks like occupations:0.")
     return name, int(page or 0)
 
@@ -91,7 +83,8 @@ def load_example(example: str, model: str = "") -> Example:
         photographs = [small((folder / f"{file}.jpg").read_bytes()) for file in _PICTURED]
         shown, contents = [Image.frombytes("RGB", *pixels) for pixels in photographs], [*_PICTURED.values()]
         classes = _LEARNED if model == PHOTO else (*contents, *_OTHERS)
-        origin, templates, answers = "photograph of", ("a photo of a {}",), classes[: len(contents)]
+        templates: tuple[str, ...] = ("a photo of a {}",)
+        origin, answers = "photograph of", classes[: len(contents)]
     else:
         dataset = synthetic.classification_set(name)
         # Steps through the classes so that four neighbors are four different things.
@@ -106,7 +99,7 @@ def load_example(example: str, model: str = "") -> Example:
 # -- values of patches, as pictures over an image ------------------------------------------------------------
 
 
-def as_model_input(model: Model, pixels: Tensor) -> Image.Image:
+def as_model_input(model: ccs.Model, pixels: Any) -> Image.Image:
     """Return preprocessed pixels as an image, 8 bits a channel.
 
     Args:

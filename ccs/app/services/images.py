@@ -22,7 +22,6 @@ from ccs.heads import IMAGE, TEXT, HeadSet, changes
 
 if TYPE_CHECKING:
     from ccs.model.encoder import Trunk
-    from ccs.model.model import Model
 
 T = TypeVar("T")
 
@@ -70,10 +69,10 @@ class Images:
     originals: tuple[InputImage, ...] = ()
     groups: Mapping[str, Any] = field(default_factory=dict)
 
-    def _keep(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
+    def _keep(self, model: ccs.Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
         return self.cache.get((kind, hash_of(model), self.key, *settings), make, self.tell)
 
-    def _parts(self, model: Model, images: Any, doing: str) -> Iterator[Any]:
+    def _parts(self, model: ccs.Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
         layer = getattr(images, "layer", None)  # only a trunk has one
         operations = 24 * (model.n_layers - (layer or 0)) * model.encoder.n_tokens * model.encoder.width**2
@@ -83,7 +82,7 @@ class Images:
             stop = min(start + step, n)
             yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
 
-    def whole(self, model: Model) -> Whole:
+    def whole(self, model: ccs.Model) -> Whole:
         """Embed the images with all heads on."""
         from ccs.model.encoder import Trunk
 
@@ -99,7 +98,7 @@ class Images:
 
         return self._keep(model, "whole", compute)
 
-    def _start(self, model: Model, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
+    def _start(self, model: ccs.Model, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
         """Return activations that enter a layer, or a lower one, and the image heads to ablate from there.
 
         Without activations (they are too large to keep), return the images.
@@ -111,7 +110,7 @@ class Images:
         encoder, rest = model.encoder.ablated(below), heads - below
         return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below), rest
 
-    def embed(self, model: Model, ablate: HeadSet) -> np.ndarray:
+    def embed(self, model: ccs.Model, ablate: HeadSet) -> np.ndarray:
         """Embed the images under ablation. Edits are fitted on these images if they are people.
 
         Args:
@@ -132,7 +131,7 @@ class Images:
 
         return self._keep(model, "ablated", compute, heads)
 
-    def fit(self, model: Model, ablate: HeadSet) -> HeadSet:
+    def fit(self, model: ccs.Model, ablate: HeadSet) -> HeadSet:
         """Fit an intervention's edits on the people's groups; others are returned as they are.
 
         Args:
@@ -150,7 +149,7 @@ class Images:
 
         return self._keep(model, "fitted", fit_edits_once, ablate)
 
-    def contributions(self, model: Model) -> np.ndarray:
+    def contributions(self, model: ccs.Model) -> np.ndarray:
         """Return the contributions [n, heads, d] of the model's heads, in order."""
 
         def embed_parts() -> np.ndarray:
@@ -160,7 +159,7 @@ class Images:
 
         return self._keep(model, "contributions", embed_parts)
 
-    def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
+    def attention(self, model: ccs.Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads to each patch, after ablation.
 
         Args:
@@ -178,7 +177,7 @@ class Images:
         return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=rest)
 
     def contribution_maps(
-        self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
+        self, model: ccs.Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
     ) -> np.ndarray:
         """Return the contribution of each patch through heads along vectors.
 
@@ -195,7 +194,7 @@ class Images:
         make = partial(ccs.heatmap, model, start, along, heads, ablate=rest)
         return self._keep(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
-    def inputs(self, model: Model) -> tuple[Image.Image, ...]:
+    def inputs(self, model: ccs.Model) -> tuple[Image.Image, ...]:
         """Return the images as the model gets them."""
         return self._keep(
             model, "inputs", lambda: tuple(as_model_input(model, p) for p in model.preprocess(self.images))

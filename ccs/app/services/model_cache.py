@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import ccs
@@ -16,17 +15,14 @@ from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
 
-if TYPE_CHECKING:
-    from ccs.model.model import Model
-
 PHOTO = "photo"  # the bundled model that was trained on photographs
 KEPT = 2  # three models at once may be more than the machine holds
 LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
 """The listed models that need only their weights, with the weights' bytes on the Hub."""
-_HASHES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+_HASHES: WeakKeyDictionary[ccs.Model, str] = WeakKeyDictionary()
 
 
-class ModelCache(Loader["Model"]):
+class ModelCache(Loader["ccs.Model"]):
     """Models by name, at most two in memory. Threads may share it.
 
     Results and links cannot name a place; they select bundled models and open_clip's.
@@ -55,7 +51,7 @@ class ModelCache(Loader["Model"]):
                 self._heads[name] = HeadSet([*(scored or known_encoder(source).heads), *heads])
         return self._heads.get(name, scored)
 
-    def keep(self, name: str, model: Model) -> None:
+    def keep(self, name: str, model: ccs.Model) -> None:
         """Keep a loaded model.
 
         Args:
@@ -73,14 +69,14 @@ class ModelCache(Loader["Model"]):
             return self.places.get(name, name)
         raise InputError(f"The weights of {name} are not loaded here; start the app with --model FOLDER.")
 
-    def _load(self, name: str) -> Model:
+    def _load(self, name: str) -> ccs.Model:
         model = ccs.load(self.place(name), device=AUTO, layers=self._layers(name) or None)
         hash_of(model)  # takes half a second the first time
         self.keep(name, model)
         return model
 
 
-def hash_of(model: Model) -> str:
+def hash_of(model: ccs.Model) -> str:
     """Return the hash of a model's weights, read once: nothing changes the weights of the app's models."""
     if model not in _HASHES:
         _HASHES[model] = model.weights_hash
