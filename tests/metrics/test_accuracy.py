@@ -54,17 +54,6 @@ def test_a_paired_difference_is_surer_than_two_intervals():
         zeroshot.compare_accuracies(first, shuffled)
 
 
-def test_accuracy_refuses():
-    arguments = dict(zip(("image_embeddings", "class_weights", "labels"), example(), strict=True))
-    for change, says in (
-        ({"labels": [0] * 299 + [8]}, "there are 8 classes"),
-        ({"labels": [0] * 300, "subset": [1]}, "No image"),
-        ({"image_embeddings": np.full((300, 12), np.inf)}, "300 rows"),
-    ):
-        with pytest.raises(InputError, match=says):
-            zeroshot.accuracy(**arguments | change)
-
-
 @pytest.mark.parametrize(("classes", "threshold"), [(2, 0.6), (1000, 0.002)])
 def test_a_model_near_chance_is_told(classes, threshold):
     """Twice the guess, or a tenth above it, whichever is less."""

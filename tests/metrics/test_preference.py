@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ccs import InputError
 from ccs.analysis.preference import measure_part_changes
 from ccs.metrics import preference
 from ccs.metrics.ranking import Ranking
@@ -71,15 +70,6 @@ def test_units_stay_together():
     once = preference.measure_parts(logits, codes, units=np.tile(np.arange(20), 3))
     copied = preference.measure_parts(np.tile(logits, 4), np.tile(codes, 4), units=np.tile(np.arange(20), 12))
     assert [copied.total[0], copied.general[0]] == pytest.approx([once.total[0], once.general[0]])
-
-
-@pytest.mark.parametrize(
-    ("rows", "groups", "message"),
-    [(1, GROUPS, "2 different prompts"), (3, ["a"] * 180, "2 groups"), (3, ["a"] * 179 + ["b"], "2 images")],
-)
-def test_what_cannot_be_split_is_rejected(rows, groups, message):
-    with pytest.raises(InputError, match=message):
-        preference.split(scores(1, 1)[:rows], groups)
 
 
 def test_whom_a_prompt_puts_first():

@@ -6,7 +6,6 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccs import InputError
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect
 
@@ -100,24 +99,18 @@ def test_a_place_among_random_sets():
     alike, varied = stats.against_random([0.6, 0.6], [[0.6, 0.5], [0.6, 0.7]])
     assert np.isnan([alike.p_value, alike.adjusted]).all()
     assert varied.p_value == 1.0
-    with pytest.raises(InputError, match="do not fit 1 values"):
-        stats.against_random([0.4], [0.5, 0.6])
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "p_value", "limit", "expected"),
-    [
-        (-0.5, -0.1, 0.01, 0.0, "confirmed"),
-        (0.1, 0.5, 0.01, 0.0, "rejected"),
-        (-0.5, -0.1, 0.2, 0.0, "inconclusive"),  # after adjustment
-        (-0.5, 0.1, 0.2, 0.3, "confirmed"),
-    ],
-)
-def test_conclusions(low, high, p_value, limit, expected):
-    effect = Effect((low + high) / 2, low, high, p_value)
-    assert stats.conclusion(effect, expected="below", limit=limit) == expected
-    opposite = {"confirmed": "rejected", "rejected": "confirmed"}.get(expected, expected)
-    assert stats.conclusion(effect, expected="above", limit=limit) == opposite
+def test_conclusions():
+    for low, high, p_value, limit, expected, opposite in (
+        (-0.5, -0.1, 0.01, 0.0, "confirmed", "rejected"),
+        (0.1, 0.5, 0.01, 0.0, "rejected", "confirmed"),
+        (-0.5, -0.1, 0.2, 0.0, "inconclusive", "inconclusive"),  # after adjustment
+        (-0.5, 0.1, 0.2, 0.3, "confirmed", "rejected"),
+    ):
+        effect = Effect((low + high) / 2, low, high, p_value)
+        assert stats.conclusion(effect, expected="below", limit=limit) == expected
+        assert stats.conclusion(effect, expected="above", limit=limit) == opposite
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
@@ -126,5 +119,3 @@ def test_benjamini_hochberg_is_scipys_and_leaves_out_tests_that_were_not_made(p_
     adjusted = stats.benjamini_hochberg([*p_values, np.nan])
     assert adjusted[:-1] == pytest.approx(expected)
     assert np.isnan(adjusted[-1])
-    with pytest.raises(InputError, match="between 0 and 1"):
-        stats.benjamini_hochberg([1.2])
