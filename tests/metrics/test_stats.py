@@ -56,13 +56,6 @@ def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
     assert 0.3 < one_of_370.p_value < 0.5  # 37% of draws lack the image
 
 
-def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
-    rng = np.random.default_rng(8)
-    samples = rng.normal(size=(300, 80))
-    p_values = [stats.paired(sample, np.zeros(80), draws=999).p_value for sample in samples]
-    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
-
-
 @pytest.mark.parametrize("tests", [1, 2])
 def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
     """Of a family of three tests, and of several families."""

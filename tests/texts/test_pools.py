@@ -64,39 +64,28 @@ def test_bad_files(tmp_path):
 CONTENT = b"a badge\nA bag\na  bag\n"
 
 
-@pytest.fixture
-def served(httpserver, tmp_path, monkeypatch):
+def test_the_papers_pool_is_fetched_once_and_no_other_texts_are_taken(httpserver, tmp_path, monkeypatch):
+    mine, fetched = (tmp_path / folder / pools.REFERENCE_FILE for folder in ("data", "home/clip-ccs"))
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CCS_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(pools, "REFERENCE_SHA256", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(pools, "ADDRESS", httpserver.url_for("/main"))
-    return httpserver
-
-
-def test_the_studys_pool_is_fetched_once_and_kept(served, tmp_path):
-    served.expect_ordered_request("/main").respond_with_data(CONTENT)
-    assert pools.find_reference() is None
+    for content in (CONTENT + b"!", bytes(2_000_000)):
+        httpserver.expect_oneshot_request("/main").respond_with_data(content)
+        with pytest.raises(InputError, match=r"could not be fetched.*\$CCS_DATA.*--texts FILE.*SHA-256"):
+            pools.load_pool("reference")
+        assert not fetched.parent.exists()
+        assert pools.find_reference() is None
+    httpserver.expect_oneshot_request("/main").respond_with_data(CONTENT)
     pool = pools.load_pool("reference")
     assert (pool.name, pool.texts, pool.concepts) == ("reference", ("a badge", "A bag"), (None, None))
     assert pools.load_pool("reference") == pool
-    assert len(served.log) == 1
-    assert pools.find_reference() == tmp_path / "home" / "clip-ccs" / pools.REFERENCE_FILE
-
-
-@pytest.mark.parametrize("content", [CONTENT + b"!", bytes(2_000_000)], ids=["other", "too long"])
-def test_other_texts_are_not_taken(served, tmp_path, content):
-    served.expect_request("/main").respond_with_data(content)
-    with pytest.raises(InputError, match=r"could not be fetched.*\$CCS_DATA.*--texts FILE.*SHA-256"):
-        pools.load_pool("reference")
-    assert not (tmp_path / "home").exists()
-
-
-def test_a_local_file_is_enough(served, tmp_path):
-    mine = tmp_path / "data" / pools.REFERENCE_FILE
+    assert (len(httpserver.log), pools.find_reference()) == (3, fetched)
+    fetched.unlink()
     mine.parent.mkdir()
-    mine.write_bytes(CONTENT)
+    mine.write_bytes(CONTENT)  # a local file is enough
     assert pools.load_pool("reference").fingerprint == pools.load_pool(mine).fingerprint
-    assert not served.log
+    assert len(httpserver.log) == 3
     mine.write_bytes(CONTENT[1:])
     with pytest.raises(InputError, match="is not the pool `reference`"):
         pools.load_pool("reference")
