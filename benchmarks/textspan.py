@@ -23,26 +23,30 @@ HEADS = 12  # done from moments; the plain way does one
 HEAD_DIM, DIM, REQUIRED = 64, 512, 50
 
 
-def plain(matrix: np.ndarray, vectors: np.ndarray) -> list[int]:
-    """Pick texts from the full matrix of contributions, as TEXTSPAN does.
+def plain(
+    matrix: np.ndarray, vectors: np.ndarray, k: int = K, rank: int = HEAD_DIM
+) -> list[tuple[int, float]]:
+    """Pick texts from the full matrix of contributions, removing each direction from both.
 
     Args:
         matrix: A head's contributions [images, D].
         vectors: Text embeddings [texts, D].
+        k: The number of texts to pick.
+        rank: The number of the matrix's directions to which texts are projected.
 
     Returns:
-        The indices of the K picked texts, the first pick first.
+        The index of each picked text and its share of the variance, the first pick first.
     """
-    _, _, rows = np.linalg.svd(matrix, full_matrices=False)
-    left = vectors @ rows[:HEAD_DIM].T @ rows[:HEAD_DIM]
-    data = matrix - matrix.mean(0)
-    picks = []
-    for _ in range(K):
+    _, strength, rows = np.linalg.svd(matrix, full_matrices=False)
+    rows = rows[: min(rank, int((strength > 1e-6 * strength[0]).sum()))]
+    left, data = vectors @ rows.T @ rows, matrix - matrix.mean(0)
+    total, picks = data.var(0).sum(), []
+    for _ in range(k):
         pick = int(np.argmax((data @ left.T).std(0)))
         direction = left[pick] / np.linalg.norm(left[pick])
+        picks.append((pick, float((data @ direction).var() / total)))
         data = data - np.outer(data @ direction, direction)
         left = left - np.outer(left @ direction, direction)
-        picks.append(pick)
     return picks
 
 
@@ -64,7 +68,7 @@ def main() -> int:
     ours_seconds = (time.process_time() - start) / HEADS
     matrix = z[0] @ basis[0]
     start = time.process_time()
-    expected = plain(matrix, vectors)
+    expected = [index for index, _ in plain(matrix, vectors)]
     plain_seconds = time.process_time() - start
 
     same, ratio = [span.index for span in ours[Head(0, 0)]] == expected, plain_seconds / ours_seconds

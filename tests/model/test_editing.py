@@ -1,7 +1,5 @@
 """Edits erase groups from heads' outputs exactly, and weights hold them in every family of encoders."""
 
-import copy
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,15 +9,15 @@ from transformers import CLIPTextConfig, CLIPTextModel, SiglipVisionConfig, Sigl
 import ccs
 from ccs import InputError, Intervention
 from ccs.analysis.edit_heads import EditedModel
-from ccs.heads import IMAGE, TEXT
+from ccs.heads import IMAGE
 from ccs.model.ablation import has_class_token
 from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
 from ccs.model.interception import projection_name
 from ccs.model.structure import attention_modules
-from tests.support import language_models
-from tests.support.tiny_model import shake
+from tests.support import language_models as languages
+from tests.support.tiny_model import shake, tiny_clip
 
-GROUPS = np.array(["a", "b", "c"] * 8)
+GROUPS, KINDS = np.array(["a", "b", "c"] * 8), np.arange(24) % 3
 PIXELS = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(3))
 PIXELS += torch.arange(24)[:, None, None, None] % 3
 
@@ -57,56 +55,44 @@ def test_groups_that_heads_do_not_know_change_nothing(tiny_model):
     np.testing.assert_allclose(embedded, tiny_model.embed_images(PIXELS), atol=1e-6)
 
 
-def _tiny_clip(tiny_model):
-    clip = copy.deepcopy(tiny_model.clip)
-    return clip, lambda: clip.encode_image(PIXELS.to(next(clip.parameters()))), "L3.H0 L3.H1", IMAGE
-
-
-def _language_model(name):
-    def make(_):
-        encoder, *_ = language_models.make_model(name)
-        inputs = language_models.FAMILIES[name][4]
-        kind = torch.arange(len(GROUPS)) % 3
-
-        def run():
-            for number in kind.tolist():
-                pixels = (inputs["pixel_values"] + number).to(next(encoder.parameters()))
-                encoder.model.get_image_features(**inputs | {"pixel_values": pixels})
-
-        shake(encoder, seed=3)
-        return encoder, run, "L1.H0 L1.H3", IMAGE
-
-    return make
-
-
-def _siglip(_):
-    sizes = language_models.SEEN
-    encoder = SiglipVisionModel(SiglipVisionConfig(**sizes)).eval()
-    shake(encoder, seed=3)
-    return encoder, lambda: encoder(PIXELS.to(next(encoder.parameters()))), "L3.H0 L3.H2", IMAGE
-
-
-def _stable_diffusion_text(_):
-    encoder = CLIPTextModel(CLIPTextConfig(**language_models.TEXT)).eval()
-    shake(encoder, seed=3)
-    words = torch.arange(24)[:, None] % 3 * 20 + 5 + torch.arange(12)
-    return encoder, lambda: encoder(words), "T1.H0", TEXT
+def read_patches(module, x, _):
+    return module.model.get_image_features(x.flatten().repeat(2).view(16, -1), torch.tensor([[1, 4, 4]]))
 
 
 FAMILIES = {
-    "open_clip": _tiny_clip,
-    "SigLIP's pool": _siglip,
-    "LLaVA": _language_model("LLaVA"),
-    "Qwen2.5-VL": _language_model("Qwen2.5-VL"),
-    "CLIPTextModel": _stable_diffusion_text,
+    "open_clip": (lambda: tiny_clip(0), lambda model, x, _: model.encode_image(x), "L3.H0 L3.H1"),
+    "SigLIP's pool": (
+        lambda: SiglipVisionModel(SiglipVisionConfig(**languages.SEEN)),
+        lambda model, x, _: model(x),
+        "L3.H0 L3.H2",
+    ),
+    "LLaVA": (
+        lambda: languages.make_model("LLaVA")[0],
+        lambda model, x, _: model.model.get_image_features(x),
+        "L1.H0 L1.H3",
+    ),
+    "Qwen2.5-VL": (lambda: languages.make_model("Qwen2.5-VL")[0], read_patches, "L1.H0 L1.H3"),
+    "CLIPTextModel": (
+        lambda: CLIPTextModel(CLIPTextConfig(**languages.TEXT)),
+        lambda model, _, kind: model(torch.arange(12)[None] + 20 * kind + 5),
+        "T1.H0",
+    ),
 }
+"""The model, a pass of an image or a text of a kind, and heads."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_edited_heads_write_the_same_mean_for_every_group(tiny_model, family, dtype):
-    module, run, heads, encoder = FAMILIES[family](tiny_model)
+def test_edited_heads_write_the_same_mean_for_every_group(family, dtype):
+    make, read, heads = FAMILIES[family]
+    module, encoder = make().eval(), heads[0]
+    shake(module, seed=3)
     module.to(dtype)
+
+    def run():
+        for x, kind in zip(PIXELS, KINDS, strict=True):
+            read(module, x[None].to(dtype), int(kind))
+
     before, mean_before = _written(module, run, heads, encoder)
     rows = edit_module(module, heads, run, GROUPS, encoder)
     after, mean_after = _written(module, run, heads, encoder)

@@ -7,29 +7,13 @@ import pandas as pd
 import pytest
 
 import ccs
+from benchmarks.textspan import plain
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.data import ImageSet
 from ccs.metrics.stats import benjamini_hochberg
 from tests.support.encoders import count_layers
 
 NAMES = [f"text {i}" for i in range(300)]
-
-
-def plain(matrix, embeddings, k, rank, relative=1e-6):
-    """Index and share of each pick, from the matrix [n, D]: removing each direction from both."""
-    _, strength, rows = np.linalg.svd(matrix, full_matrices=False)
-    rows = rows[: min(rank, int((strength > relative * strength[0]).sum()))]
-    texts = embeddings @ rows.T @ rows
-    data = matrix - matrix.mean(0)
-    total = data.var(0).sum()
-    picks = []
-    for _ in range(k):
-        pick = int(np.argmax((data @ texts.T).std(0)))
-        direction = texts[pick] / np.linalg.norm(texts[pick])
-        picks.append((pick, float((data @ direction).var() / total)))
-        data = data - np.outer(data @ direction, direction)
-        texts = texts - np.outer(texts @ direction, direction)
-    return picks
 
 
 def unit(rng, n, dim):
