@@ -6,7 +6,6 @@ or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test 
 
 import fcntl
 import os
-from random import Random
 
 import numpy as np
 import pytest
@@ -28,20 +27,13 @@ settings.load_profile("ccs")
 
 def pytest_addoption(parser):
     parser.addoption("--weekly", action="store_true", help="also the tests that are long or need a network")
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="files and their tests in random order")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a fixture
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--weekly"):
         weekly = [item for item in items if item.get_closest_marker("weekly")]
         config.hook.pytest_deselected(items=weekly)
         items[:] = [item for item in items if item not in weekly]
-    if (seed := config.getoption("--shuffle")) is not None:
-        order = Random(seed)
-        order.shuffle(items)
-        places = {path: order.random() for path in dict.fromkeys(item.path for item in items)}
-        items.sort(key=lambda item: places[item.path])
 
 
 def pytest_runtest_setup(item):

@@ -16,11 +16,12 @@ from ccs.app.html import number
 from ccs.app.page import regions
 from ccs.app.services.images import extremes
 from ccs.app.session import App
-from ccs.app.views import VIEWS, classify, heads, paradox
+from ccs.app.views import VIEWS, claims, classify, heads, paradox
 from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, embed_query
+from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.skew import max_skew
 from ccs.model.maps import heatmap
@@ -186,6 +187,21 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
     figure = Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"}, {})
     assert figure.csv() == "a,b,model\n'=cmd(),,'@m\n'-1,,'@m\n-1.5,,'@m\n\"plain, quoted\",x,'@m\n"
+
+
+def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
+    claim = claims.find_claim(app.records("organism"))
+    html = regions(opened(app, {"tab": "start", "ablate": str(claim.heads)}))["main"].replace("−", "-")
+    after, change = claim.held_out.max_skew, claim.held_out.max_skew_change
+    assert f"{after.value - change.value:.2f} → {after.value:.2f}" in html
+    assert f"{change.value:+.2f}" in html
+    assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in html
+    head, alone = classify.find_story(opened(app, {}))
+    assert app.records("organism").head(head).concept in html
+    weights = class_weights(model, alone.classes, alone.templates)
+    for off in (HeadSet(), HeadSet([head])):
+        embedded = model.embed_images([alone.images[0].pixels], off)
+        assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in html
 
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):

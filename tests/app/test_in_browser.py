@@ -7,13 +7,11 @@ from http.client import HTTPConnection
 from importlib.resources import files
 from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from ccs.app.views import VIEWS, claims, classify
 from ccs.heads import IMAGE, HeadSet
-from ccs.metrics.accuracy import class_weights
 from tests.support.app_page import SMALL, opened, rows
 from tests.support.browser_page import MARKS, ablated, done, go
 from tests.support.datasets_sample import saved, zipped
@@ -32,18 +30,6 @@ TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
     return Math.abs(width - parseFloat(bar.firstChild.getAttribute("width")) / 100 * track);
 }))"""
 SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
-
-
-def test_a_first_visit_shows_a_head(visit):
-    page = visit("tab=heads", new=True)
-    assert page.inner_text("h1") == "CLIP heads"
-    assert page.locator(".grid .cell").count() == 24
-    assert page.locator(".body > .texts tbody tr").count() == 5
-    assert ablated(page) == ""
-    done(page, lambda: page.click('.cell[value="L5.H3"]'))
-    assert "L5.H3 Professions" in page.inner_text(".card-title h2")
-    assert page.locator('[aria-selected="true"] .cell').get_attribute("value") == "L5.H3"
-    assert "head=L5.H3" in page.url
 
 
 def test_a_link_and_a_program_take_the_same_screen_along(visit):
@@ -109,32 +95,16 @@ def test_fast_clicks_are_not_lost(visit):
     page.wait_for_selector(f'.result b[title="{wanted}"]')
 
 
-def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
+def test_the_page_opens_on_people_and_a_click_shows_others(visit, served_app):
     page = visit(new=True, width=1280, height=768)
-    app, claim = served_app[0], claims.find_claim(served_app[0].records("organism"))
-    steps = page.locator(".hero .step").all_inner_texts()
-    model, (head, alone) = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
-    assert app.records("organism").head(head).concept in steps[1]
-    weights = class_weights(model, alone.classes, alone.templates)
-    for plan in (HeadSet(), HeadSet([head])):
-        embedded = model.embed_images([alone.images[0].pixels], plan)
-        assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in steps[2]
-    assert page.locator(".hero .faces img").first.bounding_box()["y"] < 660  # above the fold
-
-    def faces():
-        return page.locator(".hero .faces img").evaluate_all("all => all.map(one => one.src)")
-
-    before = faces()
+    assert page.inner_text("h1") == "CLIP heads"
+    faces = page.locator(".hero .faces img")
+    assert faces.first.bounding_box()["y"] < 660  # above the fold
+    shown_faces = faces.evaluate_all("all => all.map(one => one.src)")
     done(page, lambda: page.click(".act .primary"))
-    assert ablated(page) == str(claim.heads)
-    assert len(faces()) == 12
-    assert faces() != before
-    # The large number is of faces that the search didn't see, as its file has it.
-    hero_text = page.inner_text(".hero").replace("−", "-")
-    held_out_skew, change = claim.held_out.max_skew, claim.held_out.max_skew_change
-    assert page.inner_text(".big") == f"{held_out_skew.value - change.value:.2f} → {held_out_skew.value:.2f}"
-    assert f"{change.value:+.2f}" in hero_text
-    assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in hero_text
+    assert ablated(page) == str(claims.find_claim(served_app[0].records("organism")).heads)
+    assert faces.count() == 12
+    assert faces.evaluate_all("all => all.map(one => one.src)") != shown_faces
 
 
 def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
@@ -146,9 +116,6 @@ def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
     assert "your own (12)" in page.inner_text("form.ask")
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "gallery=own%3A&" in page.url  # a link holds no name and no picture of it
-    figure = "fetch(`figure.csv${location.search}&figure=groups&page=${document.body.dataset.page}`)"
-    groups = csv.DictReader(page.evaluate(f"{figure}.then((answer) => answer.text())").splitlines())
-    assert {row["gallery"] for row in groups} == {"own"}
     page.click("text=Copy link")
     page.wait_for_selector("text=without your own files")
     again = visit(page.url.partition("?")[2] + "&row=0", new=True)
@@ -194,24 +161,22 @@ def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
 def test_a_figure_is_saved_as_csv_and_png(visit, served_app):
     page = visit(f"tab=about&{SCREEN}")
     figure = page.locator("#region-main .fig").first
-    assert 2 * page.locator("#region-main .fig").count() == page.locator("#region-main [data-save]").count()
     figure.scroll_into_view_if_needed()
     files = []
-    for kind in ("csv", "png"):
+    for kind in ("CSV", "PNG"):
         with page.expect_download() as download:
-            figure.locator(f".tools >> text={kind.upper()}").click()
+            figure.locator(f".tools >> text={kind}").click()
         files.append(download.value.path())
-    with open(files[0], encoding="utf-8", newline="") as file:
-        assert list(csv.DictReader(file)) == rows("manifest", opened(served_app[0], {"tab": "about"}))
-    image = Image.open(files[1])
+    table = list(csv.DictReader(files[0].read_text("utf-8").splitlines()))
+    assert table == rows("manifest", opened(served_app[0], {"tab": "about"}))
+    image = Image.open(files[1]).convert("RGB")
     assert abs(image.width - 2 * figure.bounding_box()["width"]) <= 2
-    shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
-    assert len(shades) > 50  # a figure, not an empty sheet
+    assert len(image.resize((200, 200)).getcolors(40_000)) > 50  # a figure, not an empty sheet
 
 
 def test_visitors_at_once_get_their_own_answers(served_app):
     app, url = served_app
-    order = list(app.heads_of_model("organism", IMAGE))
+    order = list(app.heads_of_model("organism").of_encoder(IMAGE))
 
     def visitor(number):
         heads = str(HeadSet(order[number : number + 2]))
