@@ -188,16 +188,9 @@ def value_output(model: Model, head: Head) -> Floats:
 
     Returns:
         [W, D], from the block's input to the embedding.
-
-    Raises:
-        InputError: If the head is in a pool.
     """
     layer = model.encoder.layers[head.layer]
-    heads = getattr(layer, "heads", None)
-    if heads is None:
-        raise InputError(f"SITH reads the value weights of blocks, and {head} is in a pool.")
-    parts = heads.projections()
-    values = parts[2][0] if len(parts) == 3 else parts[0][0].chunk(3)[2]
+    values = layer.separate_projections()[2][0]
     value_rows = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
     with torch.no_grad():
         written = model.encoder.basis(head)[: layer.head_dim]

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from ccs.analysis.carriers import Directions, gradient
 from ccs.analysis.evidence import Evidence, Scores
-from ccs.model.encoders.parts import Block, Layer, weighted_values
+from ccs.model.encoders.parts import Block, Layer
 
 STEPS = 5
 """Inputs on the way from the other person to the own one, as in EAP-IG."""
@@ -179,5 +179,5 @@ def values(layer: Layer, x: Tensor) -> Tensor:
     """
     if not isinstance(layer, Block):  # a pool
         attention = layer.attention_weights(scaled(x, 1 / 4))
-        return weighted_values(attention, scaled(layer.norm(x), 1 / 2), layer.heads.separate_projections()[2])
+        return layer.weighted_values(attention, scaled(layer.norm(x), 1 / 2))
     return layer.unprojected_outputs(x)

@@ -16,7 +16,6 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,7 +30,7 @@ from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
-from ccs.model.interception import require_heads
+from ccs.model.interception import changed_values, require_heads
 
 NO_HEADS = HeadSet()
 BATCH_TOKENS = 8_192
@@ -217,7 +216,7 @@ class Encoder(Decomposition):
         layer = min([self.n_layers - 1, *changed, *(record.layers if record else ())])
         out = torch.empty(len(ablation_sets), len(images), self.dim, device=self.device)
         if ablation_sets and len(images):
-            x = self._tokens(images, layer, record=record)
+            x = self._tokens(images, layer)
             self._descend(x, layer, list(enumerate(ablation_sets)), out, record)
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
@@ -232,24 +231,24 @@ class Encoder(Decomposition):
         """Write the embeddings of `ablation_sets`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
             # Up to the output projection a layer is the same for all ablation sets that agree below it.
-            values = self._values(x, layer, record)
+            part, values = self.layers[layer], self._values(x, layer, record)
             branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
             for index, heads in ablation_sets:
                 branches[heads.of_layer(layer)].append((index, heads))
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self.layers[layer].finish(x, self.layers[layer].change_outputs(values, off))
+                    after = part.finish(x, changed_values(values, off, part.n_heads))
                     self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, ablation_sets = next(iter(branches.items()))
-            x = self.layers[layer].finish(x, self.layers[layer].change_outputs(values, off))
+            x = part.finish(x, changed_values(values, off, part.n_heads))
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
             record.last = x
         out[[index for index, _ in ablation_sets]] = self._readout.project(x).float()
 
-    def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
+    def _tokens(self, images: Tensor | Trunk, layer: int) -> Tensor:
         """Return tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
@@ -260,7 +259,7 @@ class Encoder(Decomposition):
                 inputs = images.to(self.device)  # token ids stay integers
                 x, first = self._stem(inputs.float() if self.letter == IMAGE else inputs).float(), 0
         for below in range(first, layer):
-            x = self.layers[below].finish(x, self._values(x, below, record))
+            x = self.layers[below].finish(x, self._values(x, below))
         return x
 
     def _values(
@@ -342,15 +341,11 @@ class Encoder(Decomposition):
             else:
                 unit, norms = self._embed(images, [NO_HEADS], record)
                 embedded = torch.cat([self.embed(images, ablation_sets), unit])
-            x, pool_route = record.last, self._readout.pool_route
-            pooled: Any = record.pooled  # a tensor if there is a pool
-            assert x is not None
-            changed = partial(self.ablate_outputs, layer=self._n_blocks)
+            x, pooled = record.last, record.pooled
             readout = Readout(
                 values=record.values,
                 tokens=self._readout.pool_tokens(x),
-                route=self._readout.route(x, pooled, changed) if self._n_blocks else None,
-                pool_route=pool_route(pooled) if pool_route else None,
+                routes=self._routes(x, pooled),
                 norm=norms[-1],
                 unit=embedded[-1],
                 entering=record.entering or {},

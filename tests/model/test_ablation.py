@@ -275,6 +275,22 @@ def test_projections_changed_inside_stay_changed_and_ablated(encoder):
     assert not list(leftovers(encoder))
 
 
+def test_a_projection_wrapped_inside_is_scaled_once(encoder):
+    class Wrapped(nn.Linear):
+        def forward(self, x):
+            return self.inner(x)
+
+    first, plain = attentions(encoder)[2], copy.deepcopy(encoder)
+    name, wrapped = "proj" if hasattr(first, "proj") else "out_proj", Wrapped(32, 32)
+    with torch.no_grad(), ccs.ablate(encoder, FACTORS):
+        wrapped.inner = getattr(first, name)
+        wrapped.weight, wrapped.bias = wrapped.inner.weight, wrapped.inner.bias
+        setattr(first, name, wrapped)
+        ablated = features(encoder(PIXELS))
+    np.testing.assert_allclose(features(zeroed(plain, FACTORS)(PIXELS)), ablated, atol=2e-6)
+    assert not list(leftovers(encoder))
+
+
 def test_training_inside_keeps_what_it_learned_and_the_ablation(tiny_folder):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
     before, optimizer = bits(module), torch.optim.AdamW(module.parameters(), lr=1e-2)

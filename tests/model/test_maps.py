@@ -138,12 +138,12 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
         for token in range(1, 4):
             values = readout.values[number].clone()
             if isinstance(layer, Block):
-                q, k, v = layer.heads._qkv(normed)
+                q, k, v = layer.queries_keys_values(normed)
                 scores = q[:, head] @ k[:, head].transpose(1, 2) * layer.head_dim**-0.5
                 gone = scores.softmax(-1)[:, :, token][..., None] * v[:, head, token, None]
                 gone = encoder._readout.pool_tokens(gone)
             else:
-                weight, bias = layer.heads.separate_projections()[2]
+                weight, bias = layer.separate_projections()[2]
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
                 gone = (layer.attention_weights(tokens)[:, head, token, None] * v)[:, None]
             values[..., part] -= gone

@@ -12,7 +12,7 @@ import ccs
 from benchmarks.families import plain, zeroed
 from ccs import HeadSet, InputError
 from ccs.model import encoders
-from ccs.model.encoders.parts import Attention, Block
+from ccs.model.encoders.parts import Block
 from ccs.model.encoders.readouts import Linear, OneNorm, Parts
 from ccs.model.export import export
 from tests.support.tiny_model import shake
@@ -44,10 +44,11 @@ class SmallViT(nn.Module):
 
 def decompose_block(layer):
     attention = layer.attn
-    sizes = {"n_heads": attention.num_heads, "head_dim": attention.head_dim}
     return Block(
         module=attention,
-        heads=Attention(**sizes, projections=lambda: [(attention.qkv.weight, attention.qkv.bias)]),
+        n_heads=attention.num_heads,
+        head_dim=attention.head_dim,
+        projections=lambda: [(attention.qkv.weight, attention.qkv.bias)],
         norm=layer.norm1,
         projection=attention.proj,
         mlp=lambda x: layer.mlp(layer.norm2(x)),
@@ -106,7 +107,7 @@ def test_a_wrong_decomposition_is_refused(vit):
         blocks = [Block(**{**block.__dict__, "mlp": torch.zeros_like}) for block in parts.blocks]
         return Parts(**{**parts.__dict__, "blocks": blocks})
 
-    with pytest.raises(InputError, match="decomposition of SmallViT isn't exact: its embeddings differ by"):
+    with pytest.raises(InputError, match="decomposition of SmallViT isn't exact: `embedding` differs by"):
         ccs.register_encoder(is_small_vit, without_mlps, vit)
     with pytest.raises(InputError, match="`matches` returns False"):
         ccs.register_encoder(lambda module: False, decompose, vit)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ccs.heads import IMAGE, Head, HeadSet, changes
 from ccs.model.encoders.parts import Layer, by_head
-from ccs.model.encoders.readouts import LinearPath, Parts, Route
-from ccs.model.interception import site_of
+from ccs.model.encoders.readouts import Parts, Route
+from ccs.model.interception import changed_values, site_of
 
 _TF32 = threading.RLock()
 
@@ -30,8 +30,8 @@ class Readout:
         values: Layer -> coordinates of its heads' outputs at the tokens that are read, [n, T', H d + e] (see
             `Layer.account`).
         tokens: These tokens after the last block, [n, T', W].
-        route: The way from these tokens to the embedding; None without blocks.
-        pool_route: The way from the output of the pool's heads to the embedding; None without a pool.
+        routes: The way from each layer's output to the embedding: from these tokens or, for a pool, from the
+            output of its heads.
         norm: The length of the embedding before normalization, [n].
         unit: The unit embedding, [n, D].
         entering: Layer -> the tokens that enter it, [n, T, W], if requested.
@@ -39,8 +39,7 @@ class Readout:
 
     values: Mapping[int, Tensor]
     tokens: Tensor
-    route: Route | None
-    pool_route: Route | None
+    routes: Sequence[Route]
     norm: Tensor
     unit: Tensor
     entering: Mapping[int, Tensor] = field(default_factory=dict)
@@ -55,14 +54,14 @@ class Record:
         entering: Layer -> the tokens that enter it; None to leave them out.
         values: Layer -> the coordinates of its heads' outputs.
         last: The tokens after the last block.
-        pooled: The output of the pool's heads, [n, 1, W].
+        pooled: The output of the pool's heads, [n, 1, W], if there is a pool.
     """
 
     layers: Collection[int]
     entering: dict[int, Tensor] | None = None
     values: dict[int, Tensor] = field(default_factory=dict)
-    last: Tensor | None = None
-    pooled: Tensor | None = None
+    last: Tensor = field(default_factory=Tensor)
+    pooled: Tensor = field(default_factory=Tensor)
 
 
 class Decomposition:
@@ -82,6 +81,8 @@ class Decomposition:
     def __init__(self, parts: Parts) -> None:
         self._readout, self._n_blocks = parts.readout, len(parts.blocks)
         self.layers: Sequence[Layer] = parts.layers
+        pool_path = parts.readout.pool_path
+        self._paths = [parts.readout.linear_path] * self._n_blocks + ([pool_path] if pool_path else [])
         self._ablated = HeadSet()
         self.n_layers = len(self.layers)
         self.dim = parts.dim
@@ -107,7 +108,7 @@ class Decomposition:
         an attention layer's term, over its H heads. Then r is d + 3. If r would exceed D, the basis is that
         of the whole space.
         """
-        basis, path = self.directions(head.layer, [head.head]).flatten(0, 2), self._path(head.layer)
+        basis, path = self.directions(head.layer, [head.head]).flatten(0, 2), self._paths[head.layer]
         if path.shared is not None:
             with autocast(basis.device.type, None):
                 basis = torch.cat([basis, path.shared() / self.layers[head.layer].n_heads])
@@ -121,7 +122,7 @@ class Decomposition:
             layer: The layer.
             heads: The numbers of its heads.
         """
-        path = self._path(layer)
+        path = self._paths[layer]
         vectors, extra = self.layers[layer].directions()
         with autocast(vectors.device.type, None):
             vectors = vectors[list(heads)]
@@ -132,7 +133,7 @@ class Decomposition:
 
     def rank(self, head: Head) -> int:
         """Return the number of directions that the head's values can reach: d per channel, at most D."""
-        return min(self._path(head.layer).channels * self.layers[head.layer].head_dim, self.dim)
+        return min(self._paths[head.layer].channels * self.layers[head.layer].head_dim, self.dim)
 
     @torch.no_grad()
     def coordinates(self, readout: Readout, head: Head) -> Tensor:
@@ -144,7 +145,7 @@ class Decomposition:
         """
         layer = self.layers[head.layer]
         d, end = layer.head_dim, layer.head_dim * layer.n_heads
-        route, values = self._route(readout, head.layer), readout.values[head.layer]
+        route, values = readout.routes[head.layer], readout.values[head.layer]
         head_values = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
         coordinates = torch.cat([(route.weights @ head_values).flatten(1), route.shared], -1)
         if coordinates.shape[1] < self.dim:
@@ -167,25 +168,25 @@ class Decomposition:
         """
         chosen = self.all_heads if heads is None else heads
         direct = readout.unit.new_empty(len(readout.unit), len(chosen), self.dim)
-        route, norm = readout.route, readout.norm[:, None]
-        others = None if route is None else (route.weights @ readout.tokens).transpose(0, 1)
+        routes, norm, others = readout.routes, readout.norm[:, None], None
+        if self._n_blocks:
+            others = (routes[0].weights @ readout.tokens).transpose(0, 1)
         for layer in chosen.layers:
             rows = [row for row, head in enumerate(chosen) if head.layer == layer]
             written = self._written(readout, layer, chosen.in_layer(layer))
-            direct[:, rows] = self._path(layer).through(written)
-            if (shared := self._path(layer).shared) is not None:
-                common = self._route(readout, layer).shared @ shared() / self.layers[layer].n_heads
+            direct[:, rows] = self._paths[layer].through(written)
+            if (shared := self._paths[layer].shared) is not None:
+                common = routes[layer].shared @ shared() / self.layers[layer].n_heads
                 direct[:, rows] += common[:, None]
             if layer < self._n_blocks and others is not None:
                 others = others - written.sum(2)
         direct /= norm[..., None]
         if heads is not None:
             return direct, readout.unit - direct.sum(1)
-        if route is None or others is None:
-            assert readout.pool_route is not None
-            return direct, readout.pool_route.constant / norm
+        if others is None:
+            return direct, routes[-1].constant / norm
         # Not the difference from the embedding, so that the sum of all parts can be checked against it.
-        remainder = (self._readout.linear_path.through(others) + route.constant) / norm
+        remainder = (self._paths[0].through(others) + routes[0].constant) / norm
         in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
         return direct, remainder - direct[:, in_pool].sum(1)
 
@@ -206,8 +207,8 @@ class Decomposition:
             [n, E, T] for each head.
         """
         (layer,) = heads.layers
-        part, x, route = self.layers[layer], readout.entering[layer], self._route(readout, layer)
-        channels, size = self._path(layer).channels, part.n_heads * part.head_dim
+        part, x, route = self.layers[layer], readout.entering[layer], readout.routes[layer]
+        channels, size = self._paths[layer].channels, part.n_heads * part.head_dim
         alone = layer >= self._n_blocks or self._readout.first_only
         weights = route.weights
         if not alone:  # from the tokens that are read to all tokens
@@ -243,7 +244,7 @@ class Decomposition:
             values: The outputs of a layer's heads, [n, T, H d].
             layer: The layer.
         """
-        values = self.layers[layer].change_outputs(values, self._ablated.of_layer(layer))
+        values = changed_values(values, self._ablated.of_layer(layer), self.layers[layer].n_heads)
         site = site_of(self.layers[layer].module)
         return values if site is None else site.change_outputs(values)
 
@@ -260,14 +261,11 @@ class Decomposition:
                 rows = rows * change.factor
         return rows
 
-    def _path(self, layer: int) -> LinearPath:
-        pool_path = self._readout.pool_path
-        return self._readout.linear_path if layer < self._n_blocks or pool_path is None else pool_path
-
-    def _route(self, readout: Readout, layer: int) -> Route:
-        route = readout.route if layer < self._n_blocks else readout.pool_route
-        assert route is not None
-        return route
+    def _routes(self, x: Tensor, pooled: Tensor) -> list[Route]:
+        """Return each layer's route, from the last tokens [n, T, W] and the output of the pool [n, 1, W]."""
+        changed, readout = partial(self.ablate_outputs, layer=self._n_blocks), self._readout
+        routes = [readout.route(x, pooled, changed)] * self._n_blocks if self._n_blocks else []
+        return routes + ([readout.pool_route(pooled)] if readout.pool_route else [])
 
     def _written(self, readout: Readout, layer: int, heads: Sequence[int]) -> Tensor:
         """Return sums [P, n, heads, W], one per channel, of some heads' outputs to the tokens.
@@ -275,7 +273,7 @@ class Decomposition:
         Tokens are summed first, so that the projection is computed once per channel, not once per token.
         """
         directions, extra = self.layers[layer].directions()
-        summed = (self._route(readout, layer).weights @ readout.values[layer]).transpose(0, 1)
+        summed = (readout.routes[layer].weights @ readout.values[layer]).transpose(0, 1)
         apart, further = summed.tensor_split([directions[..., 0].numel()], -1)
         apart = by_head(apart, len(directions))[:, :, list(heads)]
         return torch.einsum("pnhd,hdw->pnhw", apart, directions[list(heads)]) + (further @ extra)[:, :, None]

@@ -50,7 +50,7 @@ def decompose_block(module: parts.Module, bias: Callable[[int], Tensor] | None =
 
     Args:
         module: The block.
-        bias: As in `Attention`.
+        bias: As in `Layer`.
     """
     if type(module).__name__ not in ("ResidualBlock", "ResidualAttentionBlock"):
         raise parts.UnsupportedPart("its attention blocks are custom ones")
@@ -60,12 +60,10 @@ def decompose_block(module: parts.Module, bias: Callable[[int], Tensor] | None =
     parts.require_plain(attn, dict.fromkeys(("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale"), words))
     return parts.Block(
         module=attn,
-        heads=parts.Attention(
-            n_heads=int(attn.num_heads),
-            head_dim=int(attn.head_dim),
-            projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
-            bias=bias,
-        ),
+        n_heads=int(attn.num_heads),
+        head_dim=int(attn.head_dim),
+        projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
+        bias=bias,
         norm=lambda x: parts.layer_norm(x, module.ln_1),
         projection=attn.out_proj,
         mlp=lambda x: module.ls_2(module.mlp(parts.layer_norm(x, module.ln_2))),
@@ -103,11 +101,14 @@ def _pool(visual: parts.Module, linear: Linear) -> AttentionPool:
         q = F.linear(parts.layer_norm(pool.query[:1], pool.ln_q), *projection(0))
         return parts.by_head(q, attn.num_heads)
 
-    heads = parts.Attention(
-        int(attn.num_heads), int(attn.head_dim), lambda: list(map(projection, range(3))), query=query
-    )
     layer = parts.Layer(
-        module=attn, heads=heads, norm=lambda x: parts.layer_norm(x, pool.ln_k), projection=attn.out_proj
+        module=attn,
+        n_heads=int(attn.num_heads),
+        head_dim=int(attn.head_dim),
+        projections=lambda: list(map(projection, range(3))),
+        query=query,
+        norm=lambda x: parts.layer_norm(x, pool.ln_k),
+        projection=attn.out_proj,
     )
     return AttentionPool(layer, linear, before=pool.ln_k, after=visual.ln_post)
 
@@ -118,13 +119,16 @@ def _resnet(visual: parts.Module) -> Parts:
     n_tokens, width = pool.positional_embedding.shape
     height, wide = size if isinstance(size, tuple | list) else (size, size)
     linears = pool.q_proj, pool.k_proj, pool.v_proj
-    heads = parts.Attention(
+    layer = parts.Layer(
+        module=pool,
         n_heads=int(pool.num_heads),
         head_dim=width // int(pool.num_heads),
         projections=lambda: [(linear.weight, linear.bias) for linear in linears],
         query=lambda x: parts.by_head(
             F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), pool.num_heads
         ),
+        norm=lambda x: x,
+        projection=pool.c_proj,
     )
 
     def stem(pixels: Tensor) -> Tensor:
@@ -138,10 +142,7 @@ def _resnet(visual: parts.Module) -> Parts:
     return Parts(
         stem=stem,
         blocks=[],
-        readout=AttentionPool(
-            parts.Layer(module=pool, heads=heads, norm=lambda x: x, projection=pool.c_proj),
-            Linear(lambda: None),
-        ),
+        readout=AttentionPool(layer, Linear(lambda: None)),
         width=int(width),
         dim=int(pool.c_proj.out_features),
         tokens=int(n_tokens),

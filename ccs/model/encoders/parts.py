@@ -14,9 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccs.heads import HeadSet
-from ccs.model.interception import changed_values
-
 Module = Any
 Map = Callable[[Tensor], Tensor]
 Affine = tuple[Tensor, Tensor | None]
@@ -44,54 +41,74 @@ def require_plain(owner: Module, reasons: Mapping[str, str]) -> None:
             raise UnsupportedPart(words)
 
 
-@dataclass(frozen=True)
-class Attention:
-    """Attention of a layer's heads.
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A layer of heads. By itself it is a pool, the last layer, whose heads gather the tokens by one query.
 
     Attributes:
+        module: The attention module.
         n_heads: The number of heads, H.
         head_dim: Their dimension, d.
         projections: Returns the projections to queries, keys, and values: three, or one that is all of them.
+        norm: The norm before attention.
+        projection: The linear module applied to the heads' outputs, side by side.
+        scale: Returns the factor on the attention's output [W] (LayerScale), or None.
         inner: A norm on the heads' outputs.
+        after: A norm on the projection's output, for blocks that norm there and not before.
         rotate: Rotary positions, applied to queries and keys [n, H, T, d].
         bias: For T tokens, a tensor [1, H or 1, T, T] that is added to the scores.
-        query: For a pool, each head's query [n or 1, H, d] by the tokens, unscaled; it is the only query.
+        query: For a pool, each head's query [n or 1, H, d] by the normed tokens, unscaled; no other is used.
     """
 
+    module: Module
     n_heads: int
     head_dim: int
     projections: Callable[[], Sequence[Affine]]
+    norm: Map
+    projection: Module
+    scale: Callable[[], Tensor | None] = lambda: None
     inner: Module | None = None
+    after: Module | None = None
     rotate: Map | None = None
     bias: Callable[[int], Tensor] | None = None
     query: Map | None = None
 
-    def unprojected_outputs(self, x: Tensor, first: bool) -> Tensor:
+    def unprojected_outputs(self, x: Tensor, first: bool = False) -> Tensor:
         """Compute the heads' outputs before the output projection.
 
         Args:
-            x: Normed tokens [n, T, W].
+            x: The tokens [n, T, W] that enter the layer.
             first: Compute those of the first token only.
 
         Returns:
-            [n, T, H d], or [n, 1, H d] if `first`.
+            [n, T, H d], or [n, 1, H d] if `first` and of a pool.
         """
-        sums = self.sums(x, first)
+        sums = self._sums(x, first)
         return sums if self.inner is None else layer_norm(sums, self.inner)
 
-    def sums(self, x: Tensor, first: bool) -> Tensor:
-        """Compute `unprojected_outputs` before the norm on them: attention's weighted sums of values.
-
-        Args:
-            x: As in `unprojected_outputs`.
-            first: As in `unprojected_outputs`.
-        """
+    def _sums(self, x: Tensor, first: bool) -> Tensor:
+        """Compute `unprojected_outputs` before the norm on them: attention's weighted sums of values."""
+        normed = self.norm(x)
         if first or self.query is not None:
-            return weighted_values(self.attention_weights(x, first), x, self.separate_projections()[2])
-        q, k, v = self._qkv(x)
+            return self.weighted_values(self._attention(normed), normed)
+        q, k, v = self.queries_keys_values(normed)
         mask = None if self.bias is None else self.bias(x.shape[1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return out.transpose(1, 2).flatten(2)
+
+    def weighted_values(self, attention: Tensor, normed: Tensor) -> Tensor:
+        """Compute the heads' outputs [n, 1, H d] for one query: `sum a (V x) = V (sum a x)`.
+
+        Attention sums to one, so the value bias is added once.
+
+        Args:
+            attention: Attention over tokens [n, H, T].
+            normed: Normed tokens [n, T, W].
+        """
+        weight, bias = self.separate_projections()[2]
+        gathered = attention.to(normed.dtype) @ normed
+        values = torch.einsum("nhw,hdw->nhd", gathered, rows_by_head(weight, self.n_heads)).flatten(1)
+        return (values if bias is None else values + bias)[:, None]
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield, for some heads, how far tokens reach each of P sums [n, P, T], and their values [n, T, d].
@@ -99,44 +116,55 @@ class Attention:
         One head's attention over all pairs of tokens is held at a time.
 
         Args:
-            x: Normed tokens [n, T, W].
+            x: The tokens [n, T, W] that enter the layer.
             weights: Weights of the tokens in the sums [n, P, T], or of the first token alone [n, P, 1].
             heads: The heads' numbers.
         """
+        normed = self.norm(x)
         if weights.shape[-1] == 1:
-            attention = self.attention_weights(x, True)
-            v = self._heads(F.linear(x, *self.separate_projections()[2]))
+            attention = self._attention(normed)
+            v = self._heads(F.linear(normed, *self.separate_projections()[2]))
             yield from ((weights * attention[:, head, None], v[:, head]) for head in heads)
             return
-        q, k, v = self._qkv(x)
+        q, k, v = self.queries_keys_values(normed)
         bias = None if self.bias is None else self.bias(x.shape[1]).expand(-1, self.n_heads, -1, -1)
         for head in heads:
             scores = q[:, head] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
             scores = scores if bias is None else scores + bias[:, head]
             yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
-    def attention_weights(self, x: Tensor, first: bool) -> Tensor:
-        """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
+    def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
+        """Compute attention [n, H, T] of the pool's or first token's query, or its mean over all queries.
 
         Args:
-            x: Normed tokens [n, T, W].
+            x: The tokens [n, T, W] that enter the layer.
             first: Use the first token's query only.
         """
-        if not first and self.query is None:
-            mean = x.new_full((1, 1, x.shape[1]), 1 / x.shape[1])
-            return torch.cat([reach for reach, _ in self.sources(x, mean, range(self.n_heads))], dim=1)
+        if first or self.query is not None:
+            return self._attention(self.norm(x))
+        mean = x.new_full((1, 1, x.shape[1]), 1 / x.shape[1])
+        return torch.cat([reach for reach, _ in self.sources(x, mean, range(self.n_heads))], dim=1)
+
+    def _attention(self, x: Tensor) -> Tensor:
+        """Compute attention [n, H, T] of the pool's or first token's query from normed tokens.
+
+        The key projection moves to the query's side, `q . (K x) = (K' q) . x`, so no key is formed. A key
+        bias adds the same to every score and drops out.
+        """
         query, (w_k, b_k), _ = self.separate_projections()
         q = self.query(x) if self.query else by_head(F.linear(x[:, 0], *query), self.n_heads)
         q = q * self.head_dim**-0.5
         if self.rotate is None:
-            scores = scores_of(q, x, w_k)
+            key_side = torch.einsum("nhd,hdw->nhw", q, rows_by_head(w_k, self.n_heads))
+            scores = key_side @ x.transpose(1, 2)
         else:  # rotation is applied between query and key projection; the first token is not rotated
             k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
             scores = (q[:, :, None] @ k.transpose(-1, -2))[:, :, 0]
         return torch.softmax(scores if self.bias is None else scores + self.bias(x.shape[1])[:, :, 0], dim=-1)
 
-    def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        parts = [F.linear(x, *projection) for projection in self.projections()]
+    def queries_keys_values(self, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the heads' queries, keys, and values [n, H, T, d] from normed tokens [n, T, W]."""
+        parts = [F.linear(normed, *projection) for projection in self.projections()]
         q, k, v = map(self._heads, parts[0].chunk(3, -1) if len(parts) == 1 else parts)
         return (q, k, v) if self.rotate is None else (self.rotate(q), self.rotate(k), v)
 
@@ -152,100 +180,6 @@ class Attention:
         biases = (None,) * 3 if bias is None else bias.chunk(3)
         return list(zip(weight.chunk(3), biases, strict=True))
 
-
-def scores_of(q: Tensor, x: Tensor, w_k: Tensor) -> Tensor:
-    """Compute the scores [n, H, T] of one query over tokens.
-
-    The key projection moves to the query's side, `q . (K x) = (K' q) . x`, so no key is formed. A key bias
-    adds the same to every score and drops out.
-
-    Args:
-        q: The query [n or 1, H, d].
-        x: Tokens [n, T, W].
-        w_k: The key projection [H d, W].
-    """
-    key_side = torch.einsum("nhd,hdw->nhw", q, rows_by_head(w_k, q.shape[1]))
-    return key_side @ x.transpose(1, 2)
-
-
-def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
-    """Compute the heads' outputs [n, 1, H d] for one query: `sum a (V x) = V (sum a x)`.
-
-    Attention sums to one, so the value bias is added once.
-
-    Args:
-        attention: Attention over tokens [n, H, T].
-        x: Tokens [n, T, W].
-        value: The value projection.
-    """
-    weight, bias = value
-    heads = attention.shape[1]
-    values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, rows_by_head(weight, heads))
-    flat = values.flatten(1)[:, None]
-    return flat if bias is None else flat + bias
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layer:
-    """A layer of heads. By itself it is a pool, the last layer, whose heads gather the tokens by one query.
-
-    Attributes:
-        module: The attention module.
-        heads: Its heads.
-        norm: The norm before attention.
-        projection: The linear module applied to the heads' outputs, side by side.
-        scale: Returns the factor on the attention's output [W] (LayerScale), or None.
-        after: A norm on the projection's output, for blocks that norm there and not before.
-    """
-
-    module: Module
-    heads: Attention
-    norm: Map
-    projection: Module
-    scale: Callable[[], Tensor | None] = lambda: None
-    after: Module | None = None
-
-    @property
-    def n_heads(self) -> int:
-        """Number of heads."""
-        return self.heads.n_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Dimension of a head's output."""
-        return self.heads.head_dim
-
-    def unprojected_outputs(self, x: Tensor, first: bool = False) -> Tensor:
-        """Compute the heads' outputs before the output projection.
-
-        Args:
-            x: The tokens [n, T, W] that enter the layer.
-            first: Compute those of the first token only.
-
-        Returns:
-            [n, T, H d], or [n, 1, H d] if `first` and of a pool.
-        """
-        return self.heads.unprojected_outputs(self.norm(x), first)
-
-    def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
-        """Compute attention [n, H, T] of the pool's or first token's query, or its mean over all queries.
-
-        Args:
-            x: The tokens [n, T, W] that enter the layer.
-            first: Use the first token's query only.
-        """
-        return self.heads.attention_weights(self.norm(x), first)
-
-    def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield `Attention.sources` of the normed tokens.
-
-        Args:
-            x: The tokens [n, T, W] that enter the layer.
-            weights: As in `Attention.sources`.
-            heads: As in `Attention.sources`.
-        """
-        return self.heads.sources(self.norm(x), weights, heads)
-
     def normed(self, x: Tensor, first: bool, changed: Map) -> tuple[Tensor, Tensor, Tensor] | None:
         """Compute how the heads' sums z become coordinates of `account`: `gain z / std + offset`.
 
@@ -258,26 +192,16 @@ class Layer:
             gain [H d]; std [n, T, 1], held fixed; and offset [n, T, H d], the part that no token sent. None
             if the coordinates are z itself, since no norm follows.
         """
-        inner = self.heads.inner
-        if inner is None and self.after is None:
+        if self.inner is None and self.after is None:
             return None
-        z = values = self.heads.sums(self.norm(x), first)
+        z = values = self._sums(x, first)
         gain, std = torch.ones_like(z[0, 0]), torch.ones_like(z[..., :1])
-        if inner is not None:
-            gain, std, values = inner.weight, spread(z, inner)[1], layer_norm(z, inner)
+        if self.inner is not None:
+            gain, std, values = self.inner.weight, spread(z, self.inner)[1], layer_norm(z, self.inner)
         if self.after is not None:
             deviation = spread(self.apply_projection(changed(values)), self.after)[1]
             std, values = std * deviation, values / deviation
         return gain, std, values - gain * z / std
-
-    def change_outputs(self, values: Tensor, heads: HeadSet) -> Tensor:
-        """Scale or replace the outputs [n, T, H d] of some of its heads.
-
-        Args:
-            values: The outputs of all heads.
-            heads: The heads to change.
-        """
-        return changed_values(values, heads, self.n_heads)
 
     def apply_projection(self, values: Tensor) -> Tensor:
         """Apply the output projection to the heads' outputs [n, T, H d]: [n, T, W]."""

@@ -227,7 +227,7 @@ class AttentionPool:
             self.pool.attention_weights(x) / parts.spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
         )
         # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
-        bias_values = F.linear(self.before.bias, *self.pool.heads.separate_projections()[2])[None, None]
+        bias_values = F.linear(self.before.bias, *self.pool.separate_projections()[2])[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
         factors = parts.by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0]
         if not torch.allclose(factors, factors[:, :1].expand_as(factors)):
@@ -248,7 +248,7 @@ class AttentionPool:
     def _channel_maps(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
         pool, normed = self.pool, parts.centered(vectors) * self.before.weight
-        weight = parts.rows_by_head(pool.heads.separate_projections()[2][0], pool.n_heads)
+        weight = parts.rows_by_head(pool.separate_projections()[2][0], pool.n_heads)
         projection = parts.rows_by_head(pool.projection.weight.T, pool.n_heads)
         outputs: Tensor = normed @ weight.transpose(1, 2) @ projection
         return outputs

@@ -7,6 +7,7 @@ positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,17 +72,16 @@ def _block(module: parts.Module, trunk: parts.Module) -> parts.Block:
         return out if factor is None else out * factor
 
     return parts.Block(
-        module=attn,
-        heads=_attention(attn, trunk),
+        **_attention(attn, trunk),
         norm=(lambda x: x) if normed_after else module.norm1,
-        projection=attn.proj,
         mlp=mlp,
         scale=lambda: scale(1),
         after=module.norm1 if normed_after else None,
     )
 
 
-def _attention(attn: parts.Module, trunk: parts.Module) -> parts.Attention:
+def _attention(attn: parts.Module, trunk: parts.Module) -> dict[str, Any]:
+    """Return the entries of a `Block` that describe its heads."""
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
     norms = {"q_norm": "it norms queries", "k_norm": "it norms keys"}
@@ -105,14 +105,16 @@ def _attention(attn: parts.Module, trunk: parts.Module) -> parts.Attention:
         turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=getattr(attn, "rotate_half", False))
         return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
 
-    return parts.Attention(
-        n_heads=int(attn.num_heads),
-        head_dim=int(attn.head_dim),
-        projections=projections,
-        inner=None if parts.is_plain(inner) else inner,
-        rotate=None if getattr(trunk, "rope", None) is None else rotate,
-        bias=None if positions is None else lambda _: positions.get_bias(),
-    )
+    return {
+        "module": attn,
+        "n_heads": int(attn.num_heads),
+        "head_dim": int(attn.head_dim),
+        "projections": projections,
+        "projection": attn.proj,
+        "inner": None if parts.is_plain(inner) else inner,
+        "rotate": None if getattr(trunk, "rope", None) is None else rotate,
+        "bias": None if positions is None else lambda _: positions.get_bias(),
+    }
 
 
 def _linear(visual: parts.Module) -> Linear:
@@ -168,11 +170,13 @@ def _pool(trunk: parts.Module, linear: Linear) -> AttentionPool:
         biases = (None, None) if pool.kv.bias is None else pool.kv.bias.chunk(2)
         return [(pool.q.weight, pool.q.bias), *zip(pool.kv.weight.chunk(2), biases, strict=True)]
 
-    heads = parts.Attention(
+    layer = parts.Layer(
+        module=pool,
         n_heads=int(pool.num_heads),
         head_dim=int(pool.head_dim),
         projections=projections,
         query=lambda _: parts.by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
+        norm=trunk.norm,
+        projection=pool.proj,
     )
-    layer = parts.Layer(module=pool, heads=heads, norm=trunk.norm, projection=pool.proj)
     return AttentionPool(layer, linear, before=trunk.norm, mlp=lambda x: pool.mlp(pool.norm(x)))
