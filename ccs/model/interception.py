@@ -111,9 +111,6 @@ class Ablation:
         devices = (weights.device for weights in module.parameters() if not weights.is_meta)
         self.factors = head_factors(heads, self.n_heads, self.head_dim).to(next(devices, "cpu"))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ablation:
-        return self
-
     def change_outputs(self, values: Tensor) -> Tensor:
         """Change the heads' outputs [..., H d]; InputError if they are not all of this layer's heads."""
         self.reached = True
@@ -139,7 +136,7 @@ class Site:
 
     def __init__(self, ablations: tuple[Ablation, ...] = ()) -> None:
         self.ablations = ablations
-        self.handles: list[Any] = []
+        self.handle: Any = None
 
     def __call__(self, projection: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the projection's inputs with the heads changed."""
@@ -151,10 +148,16 @@ class Site:
     def __reduce__(self) -> Any:
         return Site, ()
 
+    def unhook(self) -> None:
+        """Leave the projection that was hooked last."""
+        if self.handle is not None:
+            self.handle.remove()
+
     def hook(self, projection: Any) -> None:
         """Change the input of a projection, ahead of other hooks: tensor parallelism's distribute it."""
         if self not in projection._forward_pre_hooks.values():
-            self.handles.append(projection.register_forward_pre_hook(self, prepend=True))
+            self.unhook()  # of a projection that the new one may call
+            self.handle = projection.register_forward_pre_hook(self, prepend=True)
 
     def change_outputs(self, values: Tensor) -> Tensor:
         """Apply all open ablations to the heads' outputs [..., H d]."""
@@ -219,7 +222,7 @@ class _CallsProjection(Intercepted):
         return super().__call__(*args, **keywords)  # type: ignore[misc]
 
 
-class _Identity:
+class _Identity:  # which torch.compile can trace
     def __init__(self, width: int, like: Tensor) -> None:
         self.weight, self.bias = torch.eye(width, dtype=like.dtype, device=like.device), like.new_zeros(width)
 
@@ -264,54 +267,43 @@ def _intercepted_class(plain: Any, projection: str) -> type:
 @contextmanager
 def applied(ablation: Ablation) -> Iterator[None]:
     """Ablate inside a `with` block; InputError if the module's class can't be replaced."""
+    module = ablation.module
     with _LOCK:
-        _begin(ablation)
+        site = module.__dict__["_ccs_site"] if isinstance(module, Intercepted) else _intercept(ablation)
+        site.ablations = (*site.ablations, ablation)
+        if isinstance(module, _CallsProjection):
+            site.hook(getattr(module, module._ccs_projection))
     try:
         yield
     finally:
         with _LOCK:
-            _end(ablation)
+            ablation.is_open = False
+            site.ablations = tuple(other for other in site.ablations if other.is_open)
+            if not site.ablations:
+                site.unhook()
+                if "_ccs_plain" in type(module).__dict__:  # else parametrized inside the block
+                    _replace_class(module, module._ccs_plain)
+                    del module.__dict__["_ccs_site"]
 
 
-def _begin(ablation: Ablation) -> None:
-    module = ablation.module
-    if not isinstance(module, Intercepted):
-        plain: Any = type(module)
-        module.__dict__["_ccs_site"] = Site()
-        try:
-            module.__class__ = _intercepted_class(plain, projection_name(module))
-        except TypeError:
-            del module.__dict__["_ccs_site"]
-            raise InputError(
-                f"{ablation.heads} can't be ablated: {ablation.label} is not an ordinary Python module. "
-                "Pass the model as it was before scripting or exporting."
-            ) from None
-        _rebind(module, plain)
-    site = module.__dict__["_ccs_site"]
-    site.ablations = (*site.ablations, ablation)
-    if isinstance(module, _CallsProjection):
-        site.hook(getattr(module, module._ccs_projection))
+def _intercept(ablation: Ablation) -> Site:
+    """Replace the class of a module, and return its site."""
+    module, site = ablation.module, Site()
+    plain: Any = type(module)
+    try:
+        _replace_class(module, _intercepted_class(plain, projection_name(module)))
+    except TypeError:
+        raise InputError(
+            f"{ablation.heads} can't be ablated: {ablation.label} is not an ordinary Python module. "
+            "Pass the model as it was before scripting or exporting."
+        ) from None
+    module.__dict__["_ccs_site"] = site
+    return site
 
 
-def _end(ablation: Ablation) -> None:
-    """Stop ablating; the last block to end restores the module's class."""
-    module = ablation.module
-    ablation.is_open = False
-    if (site := site_of(module)) is None:
-        return
-    site.ablations = tuple(other for other in site.ablations if other.is_open)
-    if not site.ablations:
-        for handle in site.handles:
-            handle.remove()
-        site.handles.clear()
-        if "_ccs_plain" in type(module).__dict__:  # else parametrized inside the block
-            blocks_class, module.__class__ = type(module), module._ccs_plain
-            del module.__dict__["_ccs_site"]
-            _rebind(module, blocks_class)
-
-
-def _rebind(module: Any, previous: Any) -> None:
-    """Give accelerate's hooks, which keep a bound forward, that of the present class."""
+def _replace_class(module: Any, new: Any) -> None:
+    """Change a module's class, and the forward that accelerate's hooks keep bound."""
+    previous, module.__class__ = type(module), new
     bound = module.__dict__.get("_old_forward")
     if getattr(bound, "__func__", None) is previous.forward:
-        module.__dict__["_old_forward"] = MethodType(type(module).forward, module)
+        module.__dict__["_old_forward"] = MethodType(new.forward, module)
