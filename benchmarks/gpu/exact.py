@@ -15,7 +15,7 @@ from benchmarks.gpu.lines import Bench, Line, Measured
 from ccs import HeadSet
 from ccs.metrics.bias import measure
 from ccs.metrics.ranking import Ranking
-from ccs.model.export import ablated_weights
+from ccs.model.export import WeightChange, changed_weights
 from ccs.model.model import Contributions, Model
 
 PART = "exactness"
@@ -73,7 +73,7 @@ def _reference(bench: Bench, name: str) -> np.ndarray:
         for off in offs(here):
             with torch.no_grad():
                 embedded = torch.func.functional_call(
-                    here.clip.visual, _visual(ablated_weights(here, off) if off else weights), (x,)
+                    here.clip.visual, _visual(weights | changed_weights(here, WeightChange(off))), (x,)
                 )
             rows.append(torch.nn.functional.normalize(embedded, dim=-1).numpy())
         return np.stack(rows)

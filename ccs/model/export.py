@@ -93,7 +93,7 @@ def export(model: Model, change: HeadSet | WeightChange, folder: str | Path) -> 
         if source is not None:
             _write_checkpoint(weights, source, draft)
         else:
-            _write_weights(_all_weights(model, weights), draft / _WEIGHTS)
+            _write_weights({**model.clip.state_dict(), **weights}, draft / _WEIGHTS)
             config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
             (draft / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
         difference = _difference(model, change, draft)
@@ -164,23 +164,6 @@ def model_card(model: Model, change: WeightChange, difference: float, library: s
     return str(card)
 
 
-def ablated_weights(model: Model, heads: HeadSet) -> dict[str, Tensor]:
-    """Return the model's weights with the heads' columns of the output projections times their factors.
-
-    Args:
-        model: The model, which stays as it is.
-        heads: The heads to ablate or scale.
-
-    Returns:
-        All weights by name, on the CPU.
-    """
-    return _all_weights(model, changed_weights(model, WeightChange(heads)))
-
-
-def _all_weights(model: Model, changed: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.detach().cpu() for name, values in {**model.clip.state_dict(), **changed}.items()}
-
-
 def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
     """Compute the weights that change.
 
@@ -237,38 +220,36 @@ def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    halves = {name: values.half() for name, values in weights.items()}
-    if all(torch.equal(halves[name].to(values.dtype), values) for name, values in weights.items()):
-        weights = halves
+    if all(torch.equal(values.half().to(values.dtype), values) for values in weights.values()):
+        weights = {name: values.half() for name, values in weights.items()}
     try:
-        save_file({name: values.contiguous() for name, values in weights.items()}, path)
+        save_file({name: values.detach().contiguous() for name, values in weights.items()}, path)
     except SafetensorError as error:
         raise InputError(f"The weights can't be written: {error}.") from None
 
 
 @torch.no_grad()
 def _difference(model: Model, change: WeightChange, folder: Path) -> float:
+    """Return the largest difference of the folder's embeddings, by its own library, from ours."""
     pixels = torch.randn(4, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
     texts = ["a photo of a judge", "two red cats"]
-    exported = _embed_exported(folder, pixels, model.tokenize(texts), model.checkpoint_folder is not None)
-    in_images, in_texts = (change.ablated.of_encoder(encoder) for encoder in (IMAGE, TEXT))
-    ours = model.embed_images(pixels, in_images), model.embed_texts(texts, ablate=in_texts)
-    differences = []
-    for vectors, units, matrix in zip(exported, ours, (change.images, change.texts), strict=True):
-        mapped = units if matrix is None else units @ np.asarray(matrix).T
-        mapped = mapped / np.maximum(np.linalg.norm(mapped, axis=1, keepdims=True), 1e-12)
-        differences.append(float(np.abs(F.normalize(vectors.float(), dim=-1).numpy() - mapped).max()))
-    return max(differences)
-
-
-def _embed_exported(folder: Path, pixels: Tensor, tokens: Tensor, by_transformers: bool) -> list[Tensor]:
-    if by_transformers:
+    tokens = model.tokenize(texts)
+    if model.checkpoint_folder is not None:
         import transformers
 
         exported: Any = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
-        features = exported.get_image_features(pixels), exported.get_text_features(tokens)
-        return [getattr(output, "pooler_output", output) for output in features]
-    import open_clip
+        outputs = exported.get_image_features(pixels), exported.get_text_features(tokens)
+        features = [getattr(output, "pooler_output", output) for output in outputs]
+    else:
+        import open_clip
 
-    exported = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
-    return [exported.encode_image(pixels), exported.encode_text(tokens)]
+        exported = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
+        features = [exported.encode_image(pixels), exported.encode_text(tokens)]
+    in_images, in_texts = (change.ablated.of_encoder(encoder) for encoder in (IMAGE, TEXT))
+    ours = model.embed_images(pixels, in_images), model.embed_texts(texts, ablate=in_texts)
+    differences = []
+    for vectors, units, matrix in zip(features, ours, (change.images, change.texts), strict=True):
+        mapped = torch.from_numpy(units if matrix is None else units @ np.asarray(matrix).T)
+        expected = F.normalize(mapped, dim=-1)
+        differences.append(float((F.normalize(vectors.float(), dim=-1) - expected).abs().max()))
+    return max(differences)

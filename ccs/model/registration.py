@@ -79,16 +79,11 @@ def register_encoder(
     if not matches(example):
         raise InputError(f"`matches` returns False for the example, of class {name}; it must return True.")
     check = _check(example.eval(), decompose)
-    for part, difference in {
-        "embeddings": check.embedding,
-        "ablations": check.ablation,
-        "sum of contributions": check.contributions,
-        "ablations by ccs.ablate": check.in_module or 0.0,
-    }.items():
-        if not difference <= TOLERANCE:
+    for part, difference in vars(check).items():
+        if not (difference or 0.0) <= TOLERANCE:
             raise InputError(
-                f"The decomposition of {name} isn't exact: its {part} differ by {difference:.1e} from "
-                f"the module's; at most {TOLERANCE:.0e} is allowed. Check stem, blocks, and read-out."
+                f"The decomposition of {name} isn't exact: `{part}` differs by {difference:.1e} from the "
+                f"module; at most {TOLERANCE:.0e} is allowed. Check stem, blocks, and read-out."
             )
     REGISTERED.insert(0, (matches, decompose))
     return check

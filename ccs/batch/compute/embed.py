@@ -27,7 +27,7 @@ from ccs.data import ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.encoders.decomposition import without_tf32
-from ccs.model.export import ablated_weights
+from ccs.model.export import WeightChange, changed_weights
 from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
 
@@ -180,7 +180,7 @@ def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, flo
     contributions = model.contributions(pixels)
     copied, slow = copy.deepcopy(model.clip).eval(), []
     for heads in head_sets:
-        copied.load_state_dict(ablated_weights(model, heads))
+        copied.load_state_dict(model.clip.state_dict() | changed_weights(model, WeightChange(heads)))
         with torch.no_grad(), without_tf32():
             embedded = copied.encode_image(pixels.to(model.encoder.device), normalize=True)
         slow.append(embedded.cpu().numpy())

@@ -31,15 +31,8 @@ _KEYWORDS = {
 }
 
 
-Names = dict[str, frozenset[str]]
-
-
-def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the configurations of a model and of its preprocessing.
-
-    Args:
-        text: The content of an open_clip_config.json.
-        names: `used_by_open_clip()`.
+def read_config(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the configurations of a model and of its preprocessing, from an open_clip_config.json.
 
     Returns:
         `model_cfg` and `preprocess_cfg`.
@@ -50,20 +43,18 @@ def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, An
     """
     content = json.loads(text)
     model, preprocess = content["model_cfg"], content.get("preprocess_cfg") or {}
-    require_bounded(model, names)
-    require_bounded(preprocess, names)
+    require_bounded([model, preprocess])
     for key, library in (("vision_cfg", "timm"), ("text_cfg", "hf")):
         if model[key].get(f"{library}_model_name"):
             model[key][f"{library}_model_pretrained"] = False
     return model, preprocess
 
 
-def require_bounded(config: Any, names: Names, key: str = "") -> None:
+def require_bounded(config: Any, key: str = "") -> None:
     """Check numbers, keywords, and names in a configuration.
 
     Args:
         config: The configuration, or an entry of it.
-        names: `used_by_open_clip()`.
         key: The key of the entry.
 
     Raises:
@@ -73,28 +64,24 @@ def require_bounded(config: Any, names: Names, key: str = "") -> None:
         if unknown := set(config) - _KEYWORDS.get(key, set(config)):
             raise ValueError(f"{key} has an unknown entry {min(unknown)!r}")
         if key == "vision_cfg" and not config.get("timm_model_name"):
-            _require_few_patches(config)
+            side, patch = config.get("image_size", 224), config.get("patch_size") or 16
+            if max(side if isinstance(side, list) else [side]) > _PATCHES * patch:
+                raise ValueError(f"patches of {patch} cut {side} into more than {_PATCHES} a side")
         for name, value in config.items():
-            require_bounded(value, names, name)
+            require_bounded(value, name)
     elif isinstance(config, list):
         for value in config:
-            require_bounded(value, names, key)
+            require_bounded(value, key)
     elif isinstance(config, int | float):
         limit = _MOST.get(key, _MOST_OTHERWISE)
         if not _LEAST <= config <= limit:  # NaN too
             raise ValueError(f"{key} is {config}; {limit} is the most")
-    elif key in _NAMES and config and config not in names.get(key, ()):
+    elif key in _NAMES and config and config not in used_by_open_clip()[key]:
         raise ValueError(f"{key} is {config[:100]!r}, which no architecture of open_clip uses")
 
 
-def _require_few_patches(vision: dict[str, Any]) -> None:
-    side, patch = vision.get("image_size", 224), vision.get("patch_size") or 16
-    if max(side if isinstance(side, list) else [side]) > _PATCHES * patch:
-        raise ValueError(f"patches of {patch} cut {side} into more than {_PATCHES} a side")
-
-
 @cache
-def used_by_open_clip() -> Names:
+def used_by_open_clip() -> dict[str, frozenset[str]]:
     """Return the names of other models in each field of open_clip's architectures, and ours."""
     import open_clip
 
@@ -154,6 +141,7 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
     quick = vision.hidden_act == "quick_gelu"
     if quick != (text.hidden_act == "quick_gelu") or (quick and kind == "siglip"):
         raise ValueError(f"its encoders use {vision.hidden_act}, {text.hidden_act}; both QuickGELU or none")
+    require_bounded({"vision_cfg": image_settings, "text_cfg": text_settings})
     if kind == "siglip":  # as in open_clip's SigLIPs, but with the encoder's sizes next to timm's name
         if text.projection_size != vision.hidden_size or not vision.vision_use_head:
             raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
@@ -164,9 +152,8 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
         by_largest, end = text.eos_token_id == LEGACY_EOS, text.eos_token_id
         text_settings |= {"pool_type": "argmax"} if by_largest else {"pool_type": "eos", "eos_id": end}
         further = {"quick_gelu": quick, "embed_dim": config.projection_dim}
-    translated = further | {"vision_cfg": image_settings, "text_cfg": text_settings}
-    require_bounded(translated, {"timm_model_name": frozenset({_SIGLIP})})
-    return translated, kind
+    require_bounded(further)
+    return further | {"vision_cfg": image_settings, "text_cfg": text_settings}, kind
 
 
 def _shared_settings(encoder: Any) -> dict[str, Any]:

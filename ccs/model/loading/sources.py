@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ccs import sandbox
 from ccs.errors import InputError
 from ccs.model.loading import config as configs
-from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
+from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config
 from ccs.model.loading.fetching import Place
 from ccs.sandbox import reason
 
@@ -174,8 +174,7 @@ def _described(name: str, place: Place) -> Source:
     checkpoint, preprocess = "", dict[str, Any]()  # open_clip's defaults are CLIP's
     try:
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            names = used_by_open_clip() if b"_name" in text else {}
-            config, preprocess = read_config(text, names)
+            config, preprocess = read_config(text)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             title, memory = f"{configs.CONFIG_FILE} of {place}", 2**28
             config, checkpoint = sandbox.run(configs.read_checkpoint, text, title=title, memory=memory)
