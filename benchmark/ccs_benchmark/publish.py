@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Annotated
 from ccs.cli.command_line import Command
 from ccs.cli.options import Public, describe
 from ccs.errors import InputError
-from ccs.files import read_text, write_text
-from ccs.results.hub_repository import Repository
+from ccs.files import read_text
+from ccs.results.hub_repository import Repository, folder_files
 from ccs_benchmark import leaderboard, planted_models, scoring
 
 SUBMISSIONS = Path(__file__).parents[1] / "submissions"
@@ -39,20 +38,19 @@ def _publish(args: Settings) -> None:
         raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
     models = Repository(args.repo, "model")
     space = Repository(args.space or args.repo, "space")
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for name in (*OWNED, "README.md", "LICENSE"):
-            for path in source.glob(name):
-                shutil.copy(path, folder)
-        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
-            write_text(path, read_text(path).replace("USER/NAME", args.repo))
-        models.push(folder, "Models with planted heads", public=args.public, owned=OWNED)
+    files: dict[str, Path | bytes] = {
+        path.name: path for name in (*OWNED, "README.md", "LICENSE") for path in source.glob(name)
+    }
+    for path in (*source.glob("*.md"), *source.glob("*.json")):
+        if path.name in files:
+            files[path.name] = read_text(path).replace("USER/NAME", args.repo).encode()
+    models.push(files, "Models with planted heads", public=args.public, owned=OWNED)
     cells = scoring.read_cells(source / "cells.parquet")
     truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(OWNED[0])}
     with TemporaryDirectory() as scratch:
         cells = scoring.joined([cells, *leaderboard.submitted(SUBMISSIONS, cells)])
         leaderboard.write(Path(scratch), cells, truths, args.repo)
-        space.push(Path(scratch), "The leaderboard", public=args.public)
+        space.push(folder_files(Path(scratch)), "The leaderboard", public=args.public)
     print(f"Space {space.name}: the leaderboard")
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 

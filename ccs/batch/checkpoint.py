@@ -15,7 +15,7 @@ from ccs.cli import options
 from ccs.model.export import WeightChange, export
 from ccs.model.loading import sources
 from ccs.model.model import Model
-from ccs.results.hub_repository import Repository
+from ccs.results.hub_repository import Repository, folder_files
 
 LICENSE = "mit"
 """License of the bundled models."""
@@ -69,7 +69,7 @@ class SaveOptions:
             if self.out:
                 print(f"Written to {folder}.")
             if repository:
-                commit = repository.push(folder, title, public=self.public)
+                commit = repository.push(folder_files(folder), title, public=self.public)
                 print(f"Published as {self.repo}, commit {commit}.")
         return difference
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -75,23 +73,19 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
         InputError: If the Hub refuses.
     """
     repository = Repository(name, "dataset")
+    files: dict[str, Path | bytes] = {}
     for folder, audit in audits.items():
-        entries = result_entries(audit, name, folder)
+        entries = eval_result_entries_to_yaml(result_entries(audit, name, folder))
         file = out / folder / ".eval_results" / f"{name.replace('/', '--')}.yaml"
         file.parent.mkdir(exist_ok=True)
-        write_text(file, yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
+        write_text(file, yaml_dump(entries, sort_keys=False))
+        for path in (*(out / folder / file_name for file_name in FILES), file):
+            files[path.relative_to(out).as_posix()] = path
     numbers = compare_models({**_published(repository, audits), **audits}.values())
-    with TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        for folder in audits:
-            (place / folder).mkdir()
-            for file_name in FILES:
-                shutil.copy(out / folder / file_name, place / folder)
-            shutil.copytree(out / folder / ".eval_results", place / folder / ".eval_results")
-        write_text(place / "models.csv", numbers.to_csv())
-        write_text(place / "eval.yaml", yaml_dump(benchmark(name, numbers.columns), sort_keys=False))
-        write_text(place / "README.md", card(name, numbers, next(iter(audits.values()))))
-        commit = repository.push(place, f"Audits of {', '.join(audits)}", public=public)
+    files["models.csv"] = numbers.to_csv().encode()
+    files["eval.yaml"] = yaml_dump(benchmark(name, numbers.columns), sort_keys=False).encode()
+    files["README.md"] = card(name, numbers, next(iter(audits.values()))).encode()
+    commit = repository.push(files, f"Audits of {', '.join(audits)}", public=public)
     print(f"Published as https://huggingface.co/datasets/{name}, commit {commit}.")
 
 

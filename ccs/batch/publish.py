@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -18,7 +16,7 @@ from ccs.batch.pages import open_results
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
-from ccs.files import one_line, write_text
+from ccs.files import one_line
 from ccs.results import schema, searches
 from ccs.results.hub_repository import Repository
 
@@ -53,19 +51,16 @@ def publish(settings: PublishOptions) -> None:
     repository = Repository(name, "dataset")
     manifests = {subfolder: result.manifest for subfolder, result in published.items()}
     manifests |= other_manifests(repository, manifests)
-    with TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        for subfolder, result in published.items():
-            (place / subfolder).mkdir()
-            for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
-                shutil.copy(result.folder / file, place / subfolder)
-            path = searches.place(result.folder.parent, result.model)
-            if path.exists():
-                shutil.copy(path, place)
-        write_text(place / "README.md", dataset_card(name, manifests))
-        owned = [f"{subfolder}/*" for subfolder in published]
-        message = f"Results of {', '.join(sorted(collection.models))}"
-        commit = repository.push(place, message, public=settings.public, owned=owned)
+    files: dict[str, Path | bytes] = {"README.md": dataset_card(name, manifests).encode()}
+    for subfolder, result in published.items():
+        for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
+            files[f"{subfolder}/{file}"] = result.folder / file
+        path = searches.place(result.folder.parent, result.model)
+        if path.exists():
+            files[path.name] = path
+    owned = [f"{subfolder}/*" for subfolder in published]
+    message = f"Results of {', '.join(sorted(collection.models))}"
+    commit = repository.push(files, message, public=settings.public, owned=owned)
     print(f"Published as hf://datasets/{name}@{commit}.")
 
 

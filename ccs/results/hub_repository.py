@@ -5,14 +5,16 @@ A refusal by the Hub becomes a sentence that quotes nothing of the request: the 
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import HfApi, get_token
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from ccs.errors import InputError
@@ -68,38 +70,34 @@ class Repository:
             local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
             return Path(local).read_bytes()
 
-    def push(self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = ()) -> str:
-        """Upload a folder's files.
+    def push(
+        self, files: Mapping[str, Path | bytes], message: str, *, public: bool, owned: Sequence[str] = ()
+    ) -> str:
+        """Upload files in one commit.
 
         Args:
-            folder: The folder.
+            files: Each file, or its content, by its path in the repository.
             message: The commit message.
             public: Make a new repository public; otherwise it is private.
-            owned: Patterns of paths whose files are removed if the folder lacks them.
+            owned: Patterns of paths that are removed if they aren't among the files.
 
         Returns:
             The commit.
         """
+        stale = {path for pattern in owned for path in fnmatch.filter(self.files, pattern)} - files.keys()
+        operations: list[Any] = [CommitOperationAdd(path, content) for path, content in files.items()]
+        operations += map(CommitOperationDelete, sorted(stale))
         with self._explained(), warnings.catch_warnings():
             # The benchmark's models come with their tables on purpose.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
+            place: dict[str, Any] = {"repo_id": self.name, "repo_type": self.kind}
             if self.commit is None:
-                self.api.create_repo(
-                    self.name,
-                    repo_type=self.kind,
-                    private=not public,
-                    exist_ok=True,
-                    space_sdk="static" if self.kind == "space" else None,
-                )
+                sdk = "static" if self.kind == "space" else None
+                self.api.create_repo(**place, private=not public, exist_ok=True, space_sdk=sdk)
             elif public and self.private:
-                self.api.update_repo_settings(self.name, repo_type=self.kind, private=False)
-            info = self.api.upload_folder(
-                repo_id=self.name,
-                repo_type=self.kind,
-                folder_path=folder,
-                commit_message=message,
-                parent_commit=self.commit,
-                delete_patterns=list(owned) or None,
+                self.api.update_repo_settings(**place, private=False)
+            info = self.api.create_commit(
+                **place, operations=operations, commit_message=message, parent_commit=self.commit
             )
             return str(info.oid)
 
@@ -117,3 +115,8 @@ class Repository:
                 raise InputError(why) from None
             meaning = _MEANING.get(status, "the Hub failed; give the command again later")
             raise InputError(f"The Hub answered {status} for {self.name}: {meaning}.") from None
+
+
+def folder_files(folder: Path) -> dict[str, Path]:
+    """Return all files in a folder by their paths in it, for `Repository.push`."""
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
