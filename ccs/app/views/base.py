@@ -81,9 +81,8 @@ def figures_in(value: object) -> Iterator[Figure]:
     """Yield the figures among the values of a view's template."""
     if isinstance(value, Figure):
         yield value
-    elif isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from figures_in(part)
+    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from figures_in(part)
 
 
 def if_ready(make: Callable[[], Made], title: str = "Nothing to show") -> Made | Markup:
@@ -121,11 +120,10 @@ def run_lines(screen: Screen) -> str:
 
     Tables that were computed here are named by the folder in which they are downloaded.
     """
-    app, model, tables = screen.app, screen.state.model, screen.records.results
-    if not tables.manifest:
+    collection, model, tables = screen.app.collection, screen.state.model, screen.records.results
+    if tables is None:
         raise InputError(f"There are no tables for {model}.")
-    computed_here = tables is not app.collection.models.get(model)
-    hub = None if computed_here else re.search(_HUB_ADDRESS, app.collection.source)
-    bundled = hub or tables.folder.parent == results.PRECOMPUTED
-    folder = "" if bundled else tables.folder.name if computed_here else str(tables.folder)
-    return program("run", model=model, address=hub and hub[0], folder=folder, computed_here=computed_here)
+    here = tables.folder.name if tables is not collection.models.get(model) else ""
+    hub, folder = re.search(_HUB_ADDRESS, collection.source), tables.folder.parent
+    source = hub[0] if hub else "" if folder == results.PRECOMPUTED else str(folder)
+    return program("run", model=model, source=source, computed_here=here)

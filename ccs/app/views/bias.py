@@ -23,8 +23,7 @@ FACES = 12
 def show_bias(screen: Screen) -> dict[str, Any]:
     """Return the query and its answer."""
     try:
-        screen.app.galleries.find(screen.gallery, screen.tell)
-        query = BiasQuery.from_state(screen.app, screen.state)
+        query = BiasQuery.from_state(screen.app, screen.state, screen.tell)
     except InputError as error:
         return {"query": None, "error": error}
     figures = if_ready(partial(_answer, screen, query))  # before the comparison is read, which it may make
@@ -42,8 +41,7 @@ def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
     fairer.compare_methods(screen, query)
     embedded = embed_query(screen, query)
     table, ablate = embedded.measure(screen), screen.state.ablate
-    settings = {**query.settings, "k": query.k}
-    of_row = {**settings, "occupation": query.occupation}
+    of_row = {**query.settings, "occupation": query.occupation}
     shares = table.shares.loc[query.occupation]
     shares = shares.loc[natural_order(shares.index)].reset_index()
     values = {"query": query, "result": table, "ablate": ablate}
@@ -51,8 +49,8 @@ def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
     figures = [
         first_images(screen, embedded, of_row),
         Figure.of(screen, "groups", shares, of_row, **values),
-        Figure.of(screen, "by-occupation", table.rows, settings, **values),
-        Figure.of(screen, "preference", table.preference.rows, settings, **values, changes=changes),
+        Figure.of(screen, "by-occupation", table.rows, query.settings, **values),
+        Figure.of(screen, "preference", table.preference.rows, query.settings, **values, changes=changes),
     ]
     return {"result": table, "figures": figures}
 

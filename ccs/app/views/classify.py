@@ -13,12 +13,10 @@ from ccs.app.html import program
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import Example, example_names
-from ccs.app.services.images import has_edits
 from ccs.app.services.model_cache import hash_of
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views.base import Figure, View, if_ready
-from ccs.app.views.query import shareable
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics.accuracy import class_weights
@@ -173,13 +171,7 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
         screen: The screen, which has the images, the classes, and the model.
         ablate: Heads to ablate, scale, or edit.
     """
-    return program("model", model=screen.state.model, ablate=ablate) + program(
-        "classify",
-        fitted_on=shareable(screen.gallery) if has_edits(ablate) else "",
-        uploads=[image.name for image in screen.session.uploads],
-        page=screen.state.example,
-        example=shown_example(screen),
-    )
+    return program("classify", screen=screen, ablate=ablate, example=shown_example(screen))
 
 
 VIEW = View("classify", show_classify, lambda screen: classify_lines(screen, screen.state.ablate))

@@ -12,7 +12,7 @@ from ccs.app.routes import post
 from ccs.app.services.galleries import world
 from ccs.app.session import Screen
 from ccs.app.views.base import Figure
-from ccs.app.views.query import BiasQuery, shareable
+from ccs.app.views.query import BiasQuery
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
 
@@ -68,6 +68,5 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
         session.notify(f"The methods weren't compared: {error}")
         return
     settings = {**query.settings, "ablated heads": ""}
-    values = {"query": query, "gallery": shareable(query.gallery.name), "comparison": table}
-    figure = Figure.of(screen, "fairer", table.rows, settings, **values)
+    figure = Figure.of(screen, "fairer", table.rows, settings, query=query, comparison=table)
     session.fairer = (screen.state.model, query.key), figure

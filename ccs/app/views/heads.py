@@ -132,11 +132,9 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
 
 def heads_program(screen: Screen) -> str:
     """Return a program that prints the head's texts and classifies images without it."""
-    head, ablate = screen.state.head, screen.state.ablate
-    if head is None:
-        return classify.classify_lines(screen, ablate)
-    tables = "" if head.encoder == TEXT else run_lines(screen) + program("texts", head=head)
-    return tables + classify.classify_lines(screen, HeadSet([head]))
+    head = screen.state.head
+    tables = run_lines(screen) + program("texts", head=head) if head and head.encoder == IMAGE else ""
+    return tables + classify.classify_lines(screen, HeadSet([head]) if head else screen.state.ablate)
 
 
 VIEW = View("heads", show_heads, heads_program)

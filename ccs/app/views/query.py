@@ -14,6 +14,7 @@ import numpy as np
 from ccs.analysis.bias import BiasTable, measure_people
 from ccs.analysis.galleries import embed_occupations, fewest_ranked, rank_gallery, set_question
 from ccs.app.html import program
+from ccs.app.jobs import Tell, wait_for_nothing
 from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.model_cache import hash_of
 from ccs.app.services.uploads import MAX_BYTES
@@ -58,17 +59,19 @@ class BiasQuery:
     row: int = 0
 
     @classmethod
-    def from_state(cls, app: App, state: State) -> BiasQuery:
+    def from_state(cls, app: App, state: State, tell: Tell = wait_for_nothing) -> BiasQuery:
         """Return the query of a state. The gallery fills in what the visitor left open.
 
         Args:
             app: The app, with the galleries.
             state: The state of the screen.
+            tell: Publishes the progress of a download. By default nothing is downloaded.
 
         Raises:
-            InputError: For K above half of the images that every occupation ranks.
+            InputError: For K above half of the images that every occupation ranks, and without the gallery.
+            NotReady: If the gallery has to be downloaded and `tell` is `wait_for_nothing`.
         """
-        gallery = app.galleries.people(app.gallery_name(state))
+        gallery = app.galleries.people(app.gallery_name(state), tell)
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
         row = min(state.row, len(people.occupations) - 1)
@@ -90,10 +93,11 @@ class BiasQuery:
         return self.gallery.k[self.attribute]
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """Settings of a figure. The name of a visitor's gallery, which gives access, is left out."""
         name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
-        return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
+        template = " | ".join(self.gallery.templates)
+        return {"gallery": name, "template": template, "attribute": self.attribute, "k": self.k}
 
     @property
     def most_k(self) -> int:
@@ -173,11 +177,6 @@ def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
     return Embedded(query, embedded, (texts(NO_HEADS), texts(ablate.of_encoder(TEXT))))
 
 
-def shareable(gallery: str) -> str:
-    """Return the name of a gallery in programs; a visitor's own gallery is their file."""
-    return "faces.zip" if gallery.startswith(OWN) else gallery
-
-
 def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_METRICS) -> str:
     """Return a program that prints metrics, and each group's share of the top for the occupation shown.
 
@@ -186,8 +185,7 @@ def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_
         query: The query.
         metrics: Names of metrics.
     """
-    first = program("model", model=screen.state.model, ablate=screen.state.ablate)
-    return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
+    return program("bias", screen=screen, query=query, metrics=metrics)
 
 
 @post("bias")
@@ -207,8 +205,8 @@ def set_query(
         InputError: If there is no such gallery, or the texts are too many or too long.
     """
     app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
-    name, attribute = gallery or before[0], attribute or before[1]
-    top = k or 0 if (name, attribute) == before else 0
+    name, attribute = chosen = gallery or before[0], attribute or before[1]
+    top = k or 0 if chosen == before else 0
     screen.change(gallery=name, attribute=attribute, k=top, occupations=occupations, row=0)
     screen.change(attribute=app.attribute(screen.state))
 
@@ -219,14 +217,12 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
 
     Args:
         screen: The screen that the form changes.
-        files: The upload, one file.
+        files: The upload; its first file is used.
 
     Raises:
-        InputError: If it isn't one file, is too large, or isn't a gallery.
+        InputError: If it is too large, or isn't a gallery.
     """
-    if len(files) != 1:
-        raise InputError(f"Expected one zip or Parquet file; got {len(files)}.")
-    data = files[0].file.read()
+    data = files[0].file.read() if files else b""
     if len(data) > MAX_BYTES:
         raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
     gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
