@@ -10,7 +10,7 @@ from PIL import Image
 
 from ccs import data as sets
 from ccs.data import decoding
-from ccs.data.open import open_dataset, open_gallery, open_images
+from ccs.data.open import open_dataset, open_images
 from ccs.errors import InputError
 from tests.support.datasets_sample import as_parquet, cells, saved
 
@@ -141,31 +141,12 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
     assert len(open_images(str(path)).images) == 4
 
 
-def test_rows_without_a_label_are_left_out_and_named(tmp_path):
-    """None, NaN, an empty text, and the -1 that `datasets` writes for it."""
-    names = hf.ClassLabel(names=["cat", "dog"])
-    for kind, labels, classes in (
-        (names, [0, 1, -1, None, 1], ("cat", "dog")),
-        (hf.Value("float32"), [0.0, 1.0, None, float("nan"), 1.0], ("cat", "dog")),
-        (hf.Value("string"), [" cat", "dog ", "", None, "dog"], ("cat", "dog")),
-    ):
-        columns = {"image": [{"bytes": encoded((i, 0, 0), kind="PNG"), "path": None} for i in range(5)]}
-        features = hf.Features(image=hf.Image(decode=False), label=kind)
-        path = tmp_path / "pets.parquet"
-        hf.Dataset.from_dict(columns | {"label": labels}, features).to_parquet(path)
-        dataset = open_dataset(str(path), classes=classes)
-        assert (dataset.classes, dataset.labels.tolist()) == (classes, [0, 1, 1])
-        assert dataset.skipped == ("row 2: no label", "row 3: no label")
-        if kind != hf.Value("float32"):
-            people = open_gallery(str(path), attribute="group")
-            assert people.groups["group"].tolist() == ["cat", "dog", "dog"]
-
-
 @pytest.mark.parametrize(
     ("labels", "names", "result"),
     [
         ([1, 2, 1], ["w", "x", "y"], ["x", "y", "x"]),
         ([0.0, 2.0, -1.0], ["w", "x", "y"], ["w", "y"]),
+        ([0.0, 2.0, float("nan")], ["w", "x", "y"], ["w", "y"]),
         ([1, 2, 3], ["x", "y", "z"], "has class 3 but only 3 names"),
         ([1, 2, 1], None, "bare numbers and nothing names"),
         ([0.5, 1.5, 0.5], ["x", "y"], "bare numbers and nothing names"),
