@@ -39,6 +39,8 @@ def test_classification(clone):
         assert tuple(dataset.classes[label] for label in dataset.labels) == classes
         assert [number_of(image) for image in dataset.images] == [0, 1, 2]
         assert len(dataset.templates) == count
+        subsets = {key: [dataset.classes[i] for i in among] for key, among in dataset.subsets.items()}
+        assert subsets == SOURCES[name].subsets
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
