@@ -80,7 +80,7 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
 
     allow_any_size()
     known = schemas()
-    wanted = {n: record for n, record in SOURCES.items() if record.measured or n == "imagenet-val"}
+    wanted = {n: record for n, record in SOURCES.items() if not record.sample}
     for name, record in wanted.items():
         here = folder / name
         like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")

@@ -165,7 +165,7 @@ def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
     from ccs.data import SOURCES
     from ccs.results import schema
 
-    studied = {name for name, record in SOURCES.items() if record.measured}
+    studied = {name for name, record in SOURCES.items() if record.kind != "images" and not record.sample}
     for model in models:
         folder = out / results.folder_name(model)
         if not folder.is_dir():

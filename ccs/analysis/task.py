@@ -15,9 +15,8 @@ from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
 from ccs.analysis.inputs import Embeddings, value_columns
 from ccs.analysis.preference import measure_part_changes, part_rows
-from ccs.data import BiasSet, ClassificationSet
+from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.data.open import open_gallery
-from ccs.data.synthetic import Drawn
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
@@ -25,6 +24,7 @@ from ccs.metrics import bias, bias_result, stats
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.stats import Conclusion, Effect, Estimate
+from ccs.synthetic.scene import draw
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -172,8 +172,8 @@ def draw_people(gallery: BiasSet, attribute: str, seed: int) -> BiasSet | None:
     first = _FIRST_SEED + GALLERIES * seed
     drawn = [open_gallery("world/faces", seed=number) for number in range(first, first + GALLERIES)]
     groups = {name: np.concatenate([people.groups[name] for people in drawn]) for name in drawn[0].groups}
-    scenes = [scene for people in drawn if isinstance(people.images, Drawn) for scene in people.images.scenes]
-    images = Drawn(scenes)
+    scenes = [scene for people in drawn if isinstance(people.images, Lazy) for scene in people.images.keys]
+    images = Lazy(draw, scenes)
     share = len(images) / len(gallery.images)
     k = {name: round(share * number) for name, number in gallery.k.items()}
     people = replace(gallery, images=images, groups=groups, k=k, digests=None)

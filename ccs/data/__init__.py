@@ -24,15 +24,15 @@ class Lazy(Sequence[T]):
     """A sequence whose items are made from their keys on every access and not kept."""
 
     def __init__(self, make: Callable[[Any], T], keys: Sequence[Any]) -> None:
-        self._make, self._keys = make, keys
+        self._make, self.keys = make, keys
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Lazy(self._make, self._keys[index])
-        return self._make(self._keys[index])
+            return Lazy(self._make, self.keys[index])
+        return self._make(self.keys[index])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -135,15 +135,16 @@ class DatasetRecord:
     kind: "classification", "videos", "bias" or "images".
     hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
     commit that the revision is when it begins, and its manifest names it.
-    image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
-    file in the repository with one name per line. first_word: classes are the first words of these names.
+    image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or
+    "file". names_file: a file in the repository with one name per line.
+    first_word: classes are the first words of these names.
     joined: the words of a class are joined by underscores.
     renames: class or group -> its name here. templates: the name of the templates.
     annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has its own files.
     sample: the number of its images that are drawn by default, if not all.
-    large: streamed if only part of it is needed.
+    large: streamed if only part of it is needed. untrusted: read in the sandbox.
     verified: how the id and the columns were checked.
     """
 
@@ -157,6 +158,7 @@ class DatasetRecord:
     image: str = "image"
     label: str = "label"
     names: str = "column"
+    names_file: str = ""
     first_word: bool = False
     joined: bool = False
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -173,14 +175,10 @@ class DatasetRecord:
     label_in_name: bool = False
     gigabytes: float = 0.0
     large: bool = False
+    untrusted: bool = False
     sample: int = 0
     license: str = ""
     verified: str = ""
-
-    @property
-    def names_file(self) -> str:
-        """The file in the repository with the names of the classes; "" if they come from elsewhere."""
-        return "" if self.names in ("column", "wordnet") else self.names
 
     @property
     def known(self) -> bool:
@@ -202,11 +200,6 @@ class DatasetRecord:
         if self.known and count and recorded and count != recorded:
             known = f"{self.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
             raise InputError(f"{source!r} has {count:,} {unit}, but {known}.")
-
-    @property
-    def measured(self) -> bool:
-        """True for a whole set that models are measured on, as the study does."""
-        return self.kind != "images" and not self.sample
 
     @property
     def address(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,9 @@ from ccs.data.rows import NO_FILE
 from ccs.data.tables import match, read_rows
 from ccs.errors import InputError, require
 from ccs.files import as_text
+
+_FILE = ("video", "file", "file_name", "video_id")
+"""The columns of a clip's file: its path, or the end of it, with or without its suffix."""
 
 
 def frames(video: Opener | str | Path, count: int) -> tuple[Image.Image, ...]:
@@ -73,16 +76,13 @@ def _opened(video: Opener) -> Iterator[tuple[Any, Any, float]]:
         yield container, stream, seconds
 
 
-def _digest(video: Opener) -> tuple[bytes, str]:
-    """Return a video's SHA-256, and the reason why its first frame can't be decoded or ""."""
-    try:
-        with _opened(video) as (container, stream, _):
-            if next(container.decode(stream), None) is None:
-                return b"", "no frame can be decoded"
-    except (OSError, ValueError) as error:  # PyAV's errors are of both types
-        return b"", getattr(error, "strerror", None) or " ".join(str(error).split())
+def _digest(video: Opener) -> bytes:
+    """Return a video's SHA-256. Raises OSError or ValueError if its first frame can't be decoded."""
+    with _opened(video) as (container, stream, _):
+        if next(container.decode(stream), None) is None:
+            raise ValueError("no frame can be decoded")
     with video() as file:
-        return hashlib.file_digest(file, "sha256").digest(), ""  # type: ignore[arg-type]
+        return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
 
 
 def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = None) -> RetrievalSet:
@@ -106,7 +106,7 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
     record.require_recorded(files.source, len(entries), 0 if record.approximate else record.rows, "clips")
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
-    wanted = [file_of(entry) for entry in entries[:max_clips]]
+    wanted = [str(next(filter(None, map(entry.get, _FILE)), "")) for entry in entries[:max_clips]]
     paths = match(wanted, files.ending_in(*VIDEOS), files.source, VIDEOS)
     clips: dict[str, tuple[str, ...]] = {}
     skipped: list[str] = []
@@ -114,14 +114,14 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
     for entry, name, path in zip(entries, wanted, paths, strict=False):
         cell = entry.get("caption", entry.get("captions"))
         captions = tuple(cell) if isinstance(cell, list) else (cell,) if cell else ()
-        digest, reason = b"", NO_FILE if path is None else "no caption"
-        if path is not None and captions:
-            digest, reason = _digest(files.openers[path])
-        if path is None or reason:
-            skipped.append(f"{name or 'an entry without a file'}: {reason}")
-        else:
-            total.update(digest + "\x00".join(captions).encode())
+        try:
+            if path is None or not captions:
+                raise ValueError("no caption" if path else NO_FILE)
+            total.update(_digest(files.openers[path]) + "\x00".join(captions).encode())
             clips[path] = captions
+        except (OSError, ValueError) as error:  # PyAV's errors are of both types
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            skipped.append(f"{name or 'an entry without a file'}: {reason}")
     if not clips:
         refusal = f"None of the {len(skipped)} clips in {files.source!r} can be used."
         raise InputError(" ".join((refusal, *skipped[:1])))
@@ -133,9 +133,3 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
         source=as_text(files.source),
         skipped=tuple(skipped),
     )
-
-
-def file_of(entry: Mapping[str, Any]) -> str:
-    """Return the file that an annotation is about: its path, or the end of it, with or without its suffix."""
-    keys = ("video", "file", "file_name", "video_id")
-    return next((str(entry[key]) for key in keys if entry.get(key)), "")

@@ -23,8 +23,6 @@ from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 
-PREFIX = "hf://datasets/"
-"""The beginning of the address of an untrusted dataset."""
 MOST, MAX_BYTES = 5000, 2**30
 """The most that is read of an untrusted dataset: images, and their bytes."""
 MOST_FILES = 4
@@ -33,28 +31,19 @@ _ARCHIVE = re.compile(r"(.*\.(?:zip|tar))(?:\.part.*)?", re.IGNORECASE)
 _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 _EXPLANATIONS = {
     "GatedRepoError": "is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`",
-    "RepositoryNotFoundError": "was not found on the Hub as {hub!r}: it may have been renamed, removed, or "
-    "made private; look it up there",
+    "RepositoryNotFoundError": "was not found on the Hub as {hub!r}: look there for a new name",
     # ConnectError is httpx's or httpx2's, by huggingface_hub's version.
     "LocalEntryNotFoundError OfflineModeIsEnabled ConnectionError ConnectError": "cannot be fetched from the "
     "Hub ({hub}): there is no connection; try again",
-    "RevisionNotFoundError EntryNotFoundError": "needs a file or revision that {hub!r} no longer has: look "
-    "there for what replaces it",
-    "HfHubHTTPError": "was refused by the Hub ({hub}, status {error.response.status_code}): try again later",
+    "RevisionNotFoundError EntryNotFoundError": "needs a file or revision that {hub!r} no longer has",
     "Exception": "could not be read from {hub!r} ({text}): check what is there",
 }
 """Classes of errors of the Hub's client -> what to do; the first that is an error's is taken."""
 
 
 @contextmanager
-def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
-    """Turn errors of the Hub's client into an InputError that says what to do.
-
-    Args:
-        name: Name of what is fetched.
-        hub: Its id on the Hub.
-        copy: Whether a local copy could replace it.
-    """
+def _explained(record: DatasetRecord) -> Iterator[None]:
+    """Turn errors of the Hub's client into an InputError that says what to do."""
     try:
         yield
     except (InputError, MemoryError):
@@ -62,9 +51,9 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
     except Exception as error:  # these libraries raise dozens of exception types
         kinds = {kind.__name__ for kind in type(error).__mro__}
         words = next(words for names, words in _EXPLANATIONS.items() if kinds & {*names.split()})
-        words = words.format(hub=hub, error=error, text=" ".join(str(error).split())[:300])
-        local = f", or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)" if copy else ""
-        raise InputError(f"{name!r} {words}{local}.") from error
+        words = words.format(hub=record.hub, text=" ".join(str(error).split())[:300])
+        copy = f", or put a local copy in $CCS_DATA/{record.name} (docs/datasets.md says how)"
+        raise InputError(f"{record.name!r} {words}{'' if record.untrusted else copy}.") from error
 
 
 def download(record: DatasetRecord) -> Files:
@@ -83,7 +72,7 @@ def download(record: DatasetRecord) -> Files:
     from huggingface_hub import constants, snapshot_download
 
     options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
-    with explained(record.name, record.hub or ""):
+    with _explained(record):
         try:
             options["revision"], paths = _data_files(record)
             options["allow_patterns"] = [glob.escape(path) for path in paths]
@@ -96,16 +85,16 @@ def download(record: DatasetRecord) -> Files:
     return _join_parts(files, Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name)
 
 
-def _data_files(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
+def _data_files(record: DatasetRecord) -> tuple[str, list[str]]:
     """List the data files of a dataset's configuration and split, and the file of its classes' names.
 
     Returns the commit of its revision too. Without a split it is train, or if there is none, all. Of videos,
-    these are the annotations, and loose videos or else archives. `token`: False to send none. Raises
-    ValueError if there are no such files.
+    these are the annotations, and loose videos or else archives.
+    Raises ValueError if there are no such files.
     """
     from huggingface_hub import HfApi
 
-    api = HfApi(endpoint=endpoint(), token=token)
+    api = HfApi(endpoint=endpoint(), token=False if record.untrusted else None)
     repository_info = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
     commit = str(repository_info.sha)
     listed = sorted(part.rfilename for part in repository_info.siblings or [])
@@ -121,7 +110,7 @@ def _data_files(record: DatasetRecord, token: bool | None = None) -> tuple[str, 
         data = split_files
     if not data:
         raise ValueError(f"it holds no Parquet files of the split {split!r}")
-    return commit, data + [path for path in listed if path == record.names]
+    return commit, data + [path for path in listed if path == record.names_file]
 
 
 def _join_parts(files: Files, home: Path) -> Files:
@@ -155,18 +144,18 @@ def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
     Raises:
         InputError: If the set can't be reached or read.
     """
-    is_untrusted = record.name.startswith(PREFIX)
-    if not is_untrusted and (not record.large or max_rows is None or record.names_file):
+    if record.untrusted:
+        max_rows = min(max_rows or MOST, MOST)
+    elif max_rows is None or not record.large or record.names_file:
         return None
-    max_rows = min(max_rows or MOST, MOST) if is_untrusted else max_rows
-    most_bytes = MAX_BYTES if is_untrusted else 0
-    with explained(record.name, record.hub or "", copy=not is_untrusted):
-        commit, listed = _data_files(record, token=False if is_untrusted else None)
+    with _explained(record):
+        commit, listed = _data_files(record)
     paths = [path for path in listed if path.lower().endswith(".parquet")]
     paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
     paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
+    most_bytes = MAX_BYTES if record.untrusted else 0
     read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes)
-    if is_untrusted:
+    if record.untrusted:
         limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
         read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
     return of_plain(read(), record.name, f"{record.address} {commit}")
@@ -180,8 +169,8 @@ def _read_remote(
 
     from ccs.data.parquet import read_parquet
 
-    with explained(record.name, record.hub or "", copy=not most_bytes):
-        token = False if most_bytes else None
+    with _explained(record):
+        token = False if record.untrusted else None
         system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
         files = {path: partial(system.open, path, mode="rb", block_size=2**19) for path in paths}
         return read_parquet(files, record, record.name, max_rows).load(most_bytes)

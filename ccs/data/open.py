@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ccs import sandbox
-from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet
+from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, synthetic
 from ccs.data.clips import retrieval_set
 from ccs.data.files import SPLITS, VIDEOS, list_files
-from ccs.data.hub import PREFIX, download, hub_rows
+from ccs.data.hub import download, hub_rows
 from ccs.data.labeled import make_people, make_set, renamed
 from ccs.data.layouts import read_files
 from ccs.data.rows import Sample, of_plain
-from ccs.data.synthetic import image_set, open_world
 from ccs.errors import InputError
 from ccs.files import as_text
 
@@ -34,6 +33,8 @@ WORLD_IMAGES = 5000
 """The default number of synthetic scenes."""
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
+PREFIX = "hf://datasets/"
+"""The beginning of the address of an untrusted dataset."""
 _HUB_ID = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
 
 
@@ -140,7 +141,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         (72, 72)
     """
     if spec in ("world", "world/images"):
-        return image_set(max_images or WORLD_IMAGES, seed)
+        return synthetic.image_set(max_images or WORLD_IMAGES, seed)
     opened = _open(spec, "images", Sample(max_images, seed), (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
@@ -178,10 +179,13 @@ def _open(
 ) -> AnySet:
     """Open any set. kind: a user's set's. names: those of classes, or of columns of groups."""
     if spec.startswith("world/"):
-        drawn = open_world(spec.removeprefix("world/"), sample.max_rows, seed)
-        if names and isinstance(drawn, ClassificationSet):
-            return replace(drawn, classes=renamed(drawn.classes, names, spec))
-        return drawn
+        name = spec.removeprefix("world/")
+        if name in ("faces", "counterfactuals"):
+            return synthetic.bias_set(name, seed)
+        if name == "clips":
+            return synthetic.retrieval_set(sample.max_rows, seed)
+        drawn = synthetic.classification_set(name, sample.max_rows, seed)
+        return replace(drawn, classes=renamed(drawn.classes, names, spec)) if names else drawn
     record, place, split = _find(spec, kind, split)
     if record.kind == "videos" and kind != "classification":
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
@@ -222,9 +226,9 @@ def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None,
         return DatasetRecord(name=as_text(name), kind=kind), path, split
     address = _HUB_ID.fullmatch(spec.removeprefix(PREFIX))
     if address and ".." not in address[1] and not spec.startswith("."):
-        name, on_hub = address[1], address[2] or ""
-        record = DatasetRecord(name=name, kind=kind, hub=name, split=on_hub, large=True)
-        return replace(record, name=spec) if spec.startswith(PREFIX) else record, None, split
+        hub, on_hub = address[1], address[2] or ""
+        record = DatasetRecord(name=hub, kind=kind, hub=hub, split=on_hub, large=True)
+        return replace(record, name=spec, untrusted=True) if spec.startswith(PREFIX) else record, None, split
     known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
     raise InputError(
         f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, a known dataset"

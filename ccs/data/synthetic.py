@@ -7,7 +7,7 @@ factors as the world draws them, so that classes differ systematically only in t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, product
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccs.data import AnySet, BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
@@ -39,14 +39,8 @@ CLASSES = {
     "food": ("food", AROUND["food"], 450_000, _WITH_A),
 }
 """Dataset with classes -> the factor that is set, its values, the first seed, and the templates."""
-
-
-class Drawn(Lazy[Any]):
-    """The images of scenes, or with `make` their clips, drawn on every access."""
-
-    def __init__(self, scenes: Sequence[Scene], make: Callable[[Scene], Any] = draw) -> None:
-        super().__init__(make, tuple(scenes))
-        self.scenes = tuple(scenes)
+NAMES = (*CLASSES, "clips", "faces", "counterfactuals")
+"""All synthetic datasets and galleries."""
 
 
 def _show(s: Scene, factor: str, value: str) -> Scene:
@@ -55,23 +49,28 @@ def _show(s: Scene, factor: str, value: str) -> Scene:
     A thing is an animal or a vehicle, and replaces both. An unseen one has a style that training images don't
     have. A worker has a random gender and skin tone.
     """
-    change: dict[str, Any] = {factor: value}
-    if factor in ("thing", "unseen"):
-        change = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
-        if factor == "unseen":
-            change["style"] = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
-    elif factor == "occupation":
+    if factor == "occupation":
         rng = np.random.default_rng((s.seed, 3))
-        return _worker(
-            s, value, *(group[rng.integers(len(group))] for group in (words.GENDERS, words.SKIN_TONES))
-        )
-    return replace(s, **change)
+        gender, tone = (group[rng.integers(len(group))] for group in (words.GENDERS, words.SKIN_TONES))
+        return _worker(s, value, gender, tone)
+    if factor not in ("thing", "unseen"):
+        return replace(s, **{factor: value})
+    things = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
+    style = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)] if factor == "unseen" else s.style
+    return replace(s, style=style, **things)
 
 
 def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
     """Return the scene with an adult of an occupation, with its props."""
     person: dict[str, Any] = {"gender": gender, "skin_tone": tone, "age": "adult", "hair": "", "props": True}
     return replace(s, kind="occupation", subject=occupation, occupation=occupation, **person)
+
+
+def _face(s: Scene, row: int, gender: str, tone: str) -> Scene:
+    """Return the scene with an adult's face, whose hair is that of the row, and nothing else."""
+    person: dict[str, Any] = {"gender": gender, "skin_tone": tone, "age": "adult", "props": False}
+    person |= dict.fromkeys((*AROUND, "occupation"), "") | {"hair": words.HAIRS[row % (len(words.HAIRS) - 1)]}
+    return replace(s, kind="face", subject=gender, **person)
 
 
 def _clip(s: Scene) -> list[Image.Image]:
@@ -95,27 +94,6 @@ def _fields(name: str, seed: int | None, scenes: Sequence[Scene], extra: str = "
     return {"name": title, "fingerprint": hashlib.sha256(text.encode()).hexdigest(), "source": SOURCE}
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all synthetic datasets and galleries."""
-    return (*CLASSES, "clips", "faces", "counterfactuals")
-
-
-def open_world(name: str, n: int | None, seed: int | None) -> AnySet:
-    """Make a set by its name. Synthetic people are never reduced, for K depends on their number.
-
-    Args:
-        name: One of `names`.
-        n: The number of images or clips.
-        seed: As for `classification_set`.
-
-    Raises:
-        InputError: If there is no such dataset.
-    """
-    if name == "clips":
-        return retrieval_set(300 if n is None else n, seed)
-    return bias_set(name, seed) if name in names()[-2:] else classification_set(name, n, seed)
-
-
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
     """Make images that cycle through the classes of a dataset.
 
@@ -128,31 +106,31 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
         InputError: If there is no such dataset.
     """
     if name not in CLASSES:
-        raise InputError(f"There is no synthetic dataset 'world/{name}'; there are {', '.join(names())}.")
+        raise InputError(f"There is no synthetic dataset 'world/{name}'; there are {', '.join(NAMES)}.")
     factor, classes, start, templates = CLASSES[name]
     labels = np.arange(max(300, 10 * len(classes)) if n is None else n, dtype=np.int64) % len(classes)
     pairs = zip(labels, _scenes(start, seed), strict=False)
     scenes = [_show(s, factor, classes[label]) for label, s in pairs]
     fields = _fields(name, seed, scenes) | {"classes": classes, "templates": templates}
-    return ClassificationSet(images=Drawn(scenes), labels=labels, **fields)
+    return ClassificationSet(images=Lazy(draw, scenes), labels=labels, **fields)
 
 
-def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
+def retrieval_set(n: int | None = None, seed: int | None = None) -> RetrievalSet:
     """Make clips of 8 frames, each with its own caption, which names everything in it.
 
     Args:
-        n: The number of clips.
+        n: The number of clips, by default 300.
         seed: As for `classification_set`.
     """
     scenes: dict[str, Scene] = {}
     for s in _scenes(600_000, seed):
-        if len(scenes) == n:
+        if len(scenes) == (n or 300):
             break
         if s.kind:
             scenes.setdefault(full_caption(s), s)
-    clips = Drawn(tuple(scenes.values()), _clip)
+    fields = _fields("clips", seed, [*scenes.values()], "clips")
     captions = tuple((caption,) for caption in scenes)
-    return RetrievalSet(clips=clips, captions=captions, **_fields("clips", seed, clips.scenes, "clips"))
+    return RetrievalSet(clips=Lazy(_clip, [*scenes.values()]), captions=captions, **fields)
 
 
 def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
@@ -168,34 +146,26 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
         seed: A whole number from 0 on for fresh people; by default those of every published result.
     """
     cells = list(product(words.GENDERS, words.SKIN_TONES))
-    scenes: list[Scene] = []
+    pools, units = None, None
     if name == "faces":
-        face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, "age": "adult"}
-        face |= dict.fromkeys(AROUND, "")
-        people = product(range(60), cells)
-        for (row, (gender, tone)), s in zip(people, _scenes(700_000, seed), strict=False):
-            hair = words.HAIRS[row % (len(words.HAIRS) - 1)]
-            scenes.append(replace(s, subject=gender, gender=gender, skin_tone=tone, hair=hair, **face))
-        fields: dict[str, Any] = {"k": {"gender": 60, "skin tone": 60}}
+        k, unused = 60, _scenes(700_000, seed)
+        scenes = [_face(next(unused), row, *cell) for row in range(60) for cell in cells]
     else:
-        workers = [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
-        for occupation, s in zip(workers, _scenes(750_000, seed), strict=False):
-            scenes += [_worker(s, occupation, *cell) for cell in cells]
-        units = np.arange(len(scenes)) // len(cells)
-        fields = {
-            "k": {"gender": 10, "skin tone": 10},
-            "pools": np.repeat(workers, len(cells)),
-            "units": units,
-        }
+        k, workers = 10, [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
+        pairs = zip(workers, _scenes(750_000, seed), strict=False)
+        scenes = [_worker(s, occupation, *cell) for occupation, s in pairs for cell in cells]
+        pools, units = np.repeat(workers, len(cells)), np.arange(len(scenes)) // len(cells)
     return BiasSet(
-        images=Drawn(scenes),
+        images=Lazy(draw, scenes),
         groups={
             "gender": np.array([s.gender for s in scenes]),
             "skin tone": np.array([s.skin_tone for s in scenes]),
         },
+        k={"gender": k, "skin tone": k},
         occupations=tuple(words.OCCUPATIONS),
         templates=("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}"),
-        **fields,
+        pools=pools,
+        units=units,
         **_fields(name, seed, scenes),
     )
 
@@ -209,4 +179,4 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
     """
     start = 20_000 * (seed % 5)
     scenes = [scene(number) for number in range(start, start + n)]
-    return ImageSet(images=Drawn(scenes), **_fields("images", None, scenes, "balanced"))
+    return ImageSet(images=Lazy(draw, scenes), **_fields("images", None, scenes, "balanced"))

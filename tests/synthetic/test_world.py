@@ -34,10 +34,10 @@ def test_evaluation_sets():
         assert all("{}" in t for t in drawn.templates)
     assert len(scenes("subjects").classes) == 40
     images, unseen = scenes("subjects", 93), scenes("subjects-ood", 93)
-    assert {s.style for s in unseen.images.scenes} == set(world.UNSEEN_STYLES)
-    assert {s.style for s in images.images.scenes} == {""}
+    assert {s.style for s in unseen.images.keys} == set(world.UNSEEN_STYLES)
+    assert {s.style for s in images.images.keys} == {""}
     label = images.labels[7]
-    assert images.images.scenes[7].animal == images.classes[label] == [*world.ANIMALS][label]
+    assert images.images.keys[7].animal == images.classes[label] == [*world.ANIMALS][label]
     with pytest.raises(InputError, match="no synthetic dataset 'world/cars'"):
         scenes("cars")
 
@@ -46,8 +46,8 @@ def test_bias_sets_are_balanced_and_counterfactual():
     faces = synthetic.bias_set("faces")
     cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
     assert set(cells.values()) == {60}
-    assert all(not s.occupation and not s.props for s in faces.images.scenes)
-    pairs = synthetic.bias_set("counterfactuals").images.scenes
+    assert all(not s.occupation and not s.props for s in faces.images.keys)
+    pairs = synthetic.bias_set("counterfactuals").images.keys
     for i in range(0, len(pairs), 10):
         assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
         assert len({(s.seed, s.occupation, s.frame, s.letter) for s in pairs[i : i + 10]}) == 1
@@ -60,4 +60,4 @@ def test_a_seed_gives_fresh_faces_of_the_same_groups():
     assert {name: cells.tolist() for name, cells in fresh.groups.items()} == {
         name: cells.tolist() for name, cells in standard.groups.items()
     }
-    assert min(s.seed for s in fresh.images.scenes) > 10**12
+    assert min(s.seed for s in fresh.images.keys) > 10**12

@@ -86,8 +86,9 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
 
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """Return the names of the evaluation sets: those of the settings, or else the suite's."""
-    studied = tuple(record.name for record in SOURCES.values() if record.measured)
-    drawn = tuple(f"world/{name}" for name in (synthetic.names() if settings.full else QUICK_SETS))
+    whole = [record for record in SOURCES.values() if not record.sample]
+    studied = tuple(record.name for record in whole if record.kind != "images")
+    drawn = tuple(f"world/{name}" for name in (synthetic.NAMES if settings.full else QUICK_SETS))
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.datasets or suites[settings.suite or "none"]
 
