@@ -3,11 +3,13 @@
 import asyncio
 import base64
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -27,32 +29,25 @@ def client(served_app):
     return Client(served_app[1], verbose=False)
 
 
-def encoded(image):
-    return base64.b64encode(saved(image, "PNG")).decode()
-
-
 def test_every_function_is_described(client):
     info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(info) == {f"/{name}" for name in api.FUNCTIONS}
-    for endpoint in info.values():
-        assert endpoint["description"]
-        for parameter in endpoint["parameters"]:
-            assert parameter["type"]["type"] in ("string", "integer", "array")
+    assert all(endpoint["description"] for endpoint in info.values())
+    kinds = {parameter["type"]["type"] for endpoint in info.values() for parameter in endpoint["parameters"]}
+    assert kinds == {"string", "integer", "array"}
 
 
-def test_gradio_client_gets_the_numbers_of_the_library(served_app, client, model):
+def test_gradio_client_gets_the_numbers_of_the_library(client, model):
     rows = client.predict(["judge", "nurse"], SMALL, "gender", "L6.H1", api_name="/measure_bias")
     table = ccs.bias(model, small_gallery(), ["judge", "nurse"], attribute="gender", ablate="L6.H1").rows
-    for row, (_, wanted) in zip(rows, table.iterrows(), strict=True):
-        assert (row["occupation"], row["metric"]) == (wanted["occupation"], wanted["metric"])
-        assert row["before"] == pytest.approx(wanted["before"])
-        assert row["after"] == pytest.approx(wanted["after"])
+    columns = ["occupation", "metric", "before", "after"]
+    pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], table[columns], check_dtype=False)
     data = ccs.open_dataset("world/subjects", max_images=8)
     table = ccs.accuracy(model, data, ablate="L7.H2").rows
-    images, classes = [encoded(image) for image in data.images], list(data.classes)
-    answers = client.predict(images, classes, data.templates[0], "L7.H2", api_name="/classify")
+    images = [base64.b64encode(saved(image, "PNG")).decode() for image in data.images]
+    answers = client.predict(images, [*data.classes], data.templates[0], "L7.H2", api_name="/classify")
     for column in ("before", "after"):
-        shares = np.array([row[column] for row in answers]).reshape(8, len(classes))
+        shares = np.array([row[column] for row in answers]).reshape(8, -1)
         assert (shares.argmax(axis=1) == data.labels).mean() == pytest.approx(table[column][0])
 
 
@@ -104,16 +99,15 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
             ClientSession(read, write) as session,
         ):
             await session.initialize()
-            tools = (await session.list_tools()).tools
-            arguments = {"occupations": ["judge"], "gallery": SMALL, "attribute": "gender"}
-            answer = await session.call_tool("measure_bias", arguments)
+            question = {"occupations": ["judge"], "gallery": SMALL, "attribute": "gender"}
+            answer = await session.call_tool("measure_bias", question)
             refused = await session.call_tool("head_scores", {"model": "nothing"})
-            return tools, answer, refused
+            return {tool.name: tool for tool in (await session.list_tools()).tools}, answer, refused
 
     tools, answer, refused = asyncio.run(call())
-    assert {tool.name for tool in tools} == set(api.FUNCTIONS)
-    (tool,) = [tool for tool in tools if tool.name == "measure_bias"]
-    assert 'such as ["judge", "nurse"]' in json.dumps(tool.inputSchema).replace('\\"', '"')
+    assert set(tools) == set(api.FUNCTIONS)
+    schema = json.dumps(tools["measure_bias"].inputSchema)
+    assert 'such as ["judge", "nurse"]' in schema.replace('\\"', '"')
     rows = json.loads(answer.content[0].text)
     wanted = ccs.bias(model, small_gallery(), ["judge"], attribute="gender").rows
     assert [row["after"] for row in rows] == pytest.approx(list(wanted["after"]))
@@ -121,15 +115,11 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
 
 
 def test_the_examples_of_the_docs_run(served_app):
-    blocks = DOCS.split("```")
-    python = next(block for block in blocks if block.startswith("python\n")).removeprefix("python\n")
-    scope = {}
-    exec(python.replace("http://127.0.0.1:7860/", served_app[1]), scope)
+    blocks = re.findall(r"^```(python|shell|json)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+    code = {kind: block.replace("http://127.0.0.1:7860/", served_app[1]) for kind, block in reversed(blocks)}
+    exec(code["python"], scope := {})
     assert scope["rows"][0]["metric"] == "MaxSkew"
-    shell = next(block for block in blocks if block.startswith("shell\n")).removeprefix("shell\n")
     if shutil.which("curl"):
-        command = shell.replace("http://127.0.0.1:7860/", served_app[1])
-        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, check=True)
-        assert "L7.H4" in done.stdout
-    config = json.loads(next(block for block in blocks if block.startswith("json\n")).removeprefix("json\n"))
-    assert config["mcpServers"]["clip-heads"]["url"].endswith("/gradio_api/mcp/")
+        command = ["bash", "-ec", code["shell"]]
+        assert "L7.H4" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(code["json"])["mcpServers"]["clip-heads"]["url"].endswith("/gradio_api/mcp/")
