@@ -106,28 +106,21 @@ def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
             pass
 
 
-@pytest.fixture
-def tiny_app(tiny_folder, tmp_path, hub):
-    """The app without any tables, beside a Hub with a set of photographs."""
+def test_images_of_the_hub_fill_the_grid(tiny_folder, tmp_path, hub, monkeypatch):
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": as_parquet(cells(24))})
-    return bare_app(tiny_folder, tmp_path)
-
-
-def form(**fields):
-    return {"images": "synthetic scenes", "count": "20", **fields}
-
-
-def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
+    app = bare_app(tiny_folder, tmp_path)
     monkeypatch.setattr(analyses, "NICE", 0)  # nobody else waits
     monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
-    screen = opened(tiny_app, {"tab": "heads"})
-    tiny_app.model_cache.get("tiny")
-    shown = do(screen, "analyze", **form(images="photos", count="4"))(job := Watched())
+    screen = opened(app, {"tab": "heads"})
+    app.model_cache.get("tiny")
+    with pytest.raises(InputError, match="There is no dataset 'uploads'"):
+        do(screen, "analyze", images="uploads", count="4")
+    shown = do(screen, "analyze", images="photos", count="4")(job := Watched())
     assert any(doing.startswith("Analyzing tiny: ") for doing in job.steps)
     (key,) = re.findall(r'name="analysis" value="(\w+)"', shown["note"])
     hub.repositories.clear()  # what was made stays
     do(screen, "tables/show", analysis=key)
-    again = opened(tiny_app, dict(parse_qsl(screen.state.query())))
+    again = opened(app, dict(parse_qsl(screen.state.query())))
     tables, page = again.records, regions(again)
     assert tables.manifest["images"]["name"] == "hf://datasets/user/photos:train"
     assert {len(record.texts) for record in tables.heads.values()} == {5}
@@ -136,34 +129,20 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     assert tables.head(again.state.head).texts[0].text in page["main"]
     do(screen, "tables/show", analysis="")
     assert not screen.state.analysis
-
-
-def test_bad_requests_are_refused(tiny_app, monkeypatch):
-    screen = opened(tiny_app)
-    tiny_app.model_cache.get("tiny")
-    with pytest.raises(InputError, match="There is no dataset 'uploads'"):
-        do(screen, "analyze", **form(images="uploads"))
     monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
     with pytest.raises(InputError, match=r"needs about 1\.1 GB of memory, and this machine has 1\.0 GB free"):
-        do(screen, "analyze", **form())
+        do(screen, "analyze", images="synthetic scenes", count="20")
 
 
 @pytest.mark.parametrize("free", [60, 30])
-def test_zero_gpu_lends_a_gpu_for_as_long_as_the_work_takes_or_the_cpu_computes(
-    tmp_path, monkeypatch, python, free
-):
+def test_zero_gpu_lends_a_gpu_or_the_cpu_computes(tmp_path, monkeypatch, python, free):
     """With a stub of the package `spaces` that refuses as it does, and one of Python that tells where."""
 
+    def refuse(*_):
+        raise gradio.Error("You have exceeded your GPU quota")
+
     def gpu(duration):
-        def lend(work):
-            def lent(*arguments):
-                if duration > free:
-                    raise gradio.Error("You have exceeded your GPU quota")
-                return work(*arguments)
-
-            return lent
-
-        return lend
+        return lambda work: refuse if duration > free else work
 
     python(f'echo "$CCS_DEVICE" > {tmp_path}/device')
     monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=gpu))

@@ -78,12 +78,11 @@ def test_the_answer_compares_with_random_sets_of_the_same_size():
     high, ranked = paradox.contrast(rows, "m")
     assert (high, ranked.value, ranked.rank) == (-0.5, pytest.approx(-0.4), 1)
     assert ranked.p_value <= 0.05
-    assert not paradox.contrast(rows[:10], "m")[1].p_value <= 0.05  # it is 1/10 at least
-    assert not paradox.contrast(rows.assign(difference=-0.1), "m")[1].p_value <= 0.05
+    for same in (rows[:10], rows.assign(difference=-0.1)):  # of 10 sets it is 1/10 at least
+        assert paradox.contrast(same, "m")[1].p_value > 0.05
     assert paradox.contrast(rows[:4], "m") is None
-    (high, low), (skew_high, _) = paradox.published_changes()  # the mean of tables 5 and 8
+    (high, low), _ = paradox.published_changes()  # the means of tables 5 and 8
     assert high < low < 0
-    assert abs(skew_high) < 1
 
 
 @pytest.mark.parametrize("with_text", [True, False])
@@ -206,21 +205,23 @@ def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, people = "L6.H1 L7.H2", " | ".join(small_gallery().templates)
-    of_bias = {"gallery": SMALL, "template": people, "attribute": "skin tone", "occupation": "nurse"}
-    of_start = {"gallery": "world/faces", "template": people, "attribute": "gender", "occupation": "judge"}
+    groups = {"gallery": SMALL, "template": people, "attribute": "skin tone", "occupation": "nurse"}
     query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
-    for tab, name, heads_off, fields in (
-        ("heads", "where-L7.H2", "L6.H1", {"gallery": "", "template": ""}),
-        ("classify", "classify", off, {"gallery": "", "template": " | ".join(app.example("").templates)}),
-        ("bias", "groups", off, of_bias),
-        ("start", "claim", off, of_start),
-        ("paradox", "paradox", None, {"gallery": "world/faces", "attribute": "skin tone"}),
+    for tab, name, fields in (
+        ("heads", "where-L7.H2", {"ablated heads": "L6.H1", "gallery": "", "template": ""}),
+        ("classify", "classify", {"ablated heads": off, "template": " | ".join(app.example("").templates)}),
+        ("bias", "groups", {"ablated heads": off, **groups}),
+        (
+            "start",
+            "claim",
+            {**groups, "gallery": "world/faces", "attribute": "gender", "occupation": "judge"},
+        ),
+        ("paradox", "paradox", {"gallery": "world/faces", "attribute": "skin tone"}),
     ):
         for row in saved(name, opened(app, {**query, "tab": tab, "attribute": "skin tone"})):
             weights = app.records(row["model"]).weights if tab == "paradox" else model.weights_hash
-            known = {"weights": weights[:16]} | ({} if heads_off is None else {"ablated heads": heads_off})
             assert None not in (*row, *row.values()), name
-            assert {**known, **fields}.items() <= row.items(), name
+            assert {"weights": weights[:16], **fields}.items() <= row.items(), name
 
 
 @pytest.mark.parametrize("tab", ["heads", "classify", "paradox", "start", "about"])

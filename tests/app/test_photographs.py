@@ -1,6 +1,7 @@
 """A model that has seen photographs: real faces and pictures from the Hub, or a word that it has none."""
 
-import numpy as np
+import random
+
 import pytest
 from huggingface_hub import constants
 from PIL import Image
@@ -20,13 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 
 def noise(seed):
     """A picture of its own for each seed."""
-    pixels = np.random.default_rng(seed).integers(0, 255, (12, 12, 3), np.uint8)
-    return saved(Image.fromarray(pixels).resize((40, 40)))
+    return saved(Image.frombytes("RGB", (12, 12), random.Random(seed).randbytes(432)).resize((40, 40)))
 
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory, tiny_folder):
-    """With FairFace's labels and photographs of noise on the Hub: a screen on Bias, and the answers."""
+    """With FairFace's labels and photographs of noise on the Hub."""
     home = tmp_path_factory.mktemp("home")
     pictures = as_parquet(cells(300, image=noise), rows=100)
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
@@ -37,47 +37,40 @@ def fetched(tmp_path_factory, tiny_folder):
         patch.setitem(SOURCES, RECORD.name, RECORD)
         put_faces(hub, noise)
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})
-        screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})
-        yield screen, *finished(screen)
+        yield bare_app(tiny_folder, home)
 
 
-def render_screen(app, **query):
-    """A screen at a link, and its regions, after all its work."""
-    screen = opened(app, {"model": "tiny", **query})
-    html, _ = finished(screen)
+def render(app, **query):
+    """What a screen at a link shows after all its work."""
+    html, doings = finished(opened(app, {"model": "tiny", **query}))
     check("".join(html.values()))
-    return html
+    return html["main"], doings
 
 
-def test_bias_opens_on_real_faces(fetched):
-    _, page_regions, doings = fetched
+def test_bias_heads_and_start_open_on_photographs(fetched):
+    page, doings = render(fetched, tab="bias", ablate="L5.H1")
     assert any("Fetching fairface-600" in doing for doing in doings)
     assert any("embeds 600 images" in doing for doing in doings)
-    check(page := page_regions["main"])
-    assert "MaxSkew@60" in page
-    assert "HuggingFaceM4/FairFace 1.25 validation" in page
-    assert "CC BY 4.0" in page
-    assert ">race (seven)</option>" in page
+    for words in (
+        "MaxSkew@60",
+        "HuggingFaceM4/FairFace 1.25 validation",
+        "CC BY 4.0",
+        ">race (seven)</option>",
+    ):
+        assert words in page
+    assert "open-image-v7-256" in render(fetched, tab="heads")[0]
+    assert "FairFace" in render(fetched, tab="start")[0]
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
     app = bare_app(tiny_folder, tmp_path)
-    page = render_screen(app, tab="bias")
-    assert "was not found on the Hub" in page["main"]
-    assert 'form="gallery"' in page["main"]
-    assert "drawn" not in page["main"]
-    screen = opened(app, {"model": "tiny", "tab": "bias"})
+    page, _ = render(app, tab="bias")
+    assert "was not found on the Hub" in page
+    assert 'form="gallery"' in page
+    assert "drawn" not in page
     with pytest.raises(InputError, match="was not found on the Hub"):
-        VIEWS["bias"].program(screen)
-    assert "You can rank your own faces" in render_screen(app, tab="start")["main"]
-    assert "was not found on the Hub" in render_screen(app, tab="heads")["main"]
-
-
-def test_heads_and_start_show_photographs(fetched):
-    app = fetched[0].app
-    page = render_screen(app, tab="heads")
-    assert "open-image-v7-256" in page["main"]
-    page = render_screen(app, tab="start")
-    assert "FairFace" in page["main"]
+        VIEWS["bias"].program(opened(app, {"model": "tiny", "tab": "bias"}))
+    assert "You can rank your own faces" in render(app, tab="start")[0]
+    assert "was not found on the Hub" in render(app, tab="heads")[0]

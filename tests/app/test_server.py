@@ -133,7 +133,7 @@ def test_an_address_that_has_too_much_waits_and_no_other():
     async def visit():
         many, go_on = Jobs(), threading.Event()
 
-        def start(client, work):
+        def start(client, work=lambda job: {"main": "done"}):
             many.start(job := Job(client, work))
             return job
 
@@ -142,19 +142,16 @@ def test_an_address_that_has_too_much_waits_and_no_other():
                 job.tell(0.0, "")
             return {}
 
-        jobs_of_a = [start("a", endless) for i in range(3)]
-        other = start("b", lambda job: {"main": "done"})
-        await other.finished(60)
+        waiting = [start("a", endless) for _ in range(3)]
+        await (other := start("b")).finished(60)
         assert other.regions == {"main": "done"}
-        assert sum(job.running for job in jobs_of_a) == 2  # nobody else was there when they came
-        jobs_of_a += [start("a", endless) for i in range(jobs.OF_ADDRESS - 3)]
+        assert sum(job.running for job in waiting) == 2  # nobody else was there when they came
+        waiting += [start("a", endless) for _ in range(jobs.OF_ADDRESS - 3)]
         with pytest.raises(InputError, match="Too much"):
-            start("a", endless)
-        await start("b", lambda job: {}).finished(60)
-        for job in jobs_of_a[::2]:
-            job.stopped = True
+            start("a")
+        waiting[1].stopped = waiting[3].stopped = True
         go_on.set()
-        for job in jobs_of_a:
+        for job in waiting:
             await job.finished(60)
             assert job.done
 
