@@ -23,7 +23,6 @@ from ccs.errors import InputError
 
 if TYPE_CHECKING:
     from ccs.app.session import App
-    from ccs.results import Collection
 
 PORT = Parameter(validator=Number(gte=1, lte=65535))
 SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
@@ -78,19 +77,25 @@ def start(settings: Settings) -> None:
         importlib.import_module("spaces")  # before Gradio and PyTorch
     from huggingface_hub import constants
 
+    from ccs import results
     from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     from ccs.app.session import App
     from ccs.model.loading.sources import AUTO, find_model, usable_device
 
     if os.environ.get("CCS_DEVICE"):
         usable_device(AUTO)
-    models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
-    for name in models:
+    places = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
+    for name in places:
         if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded
             find_model(name)
-    collection = read_results(settings.results or os.environ.get("CCS_RESULTS") or None)
-    folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    app = App(collection, places=models, folder=folder)
+    place = settings.results or os.environ.get("CCS_RESULTS") or None
+    collection = results.load(place)
+    if not place and (folder := results.default_folder()) != results.PRECOMPUTED:
+        local, bundled = results.load(folder), collection
+        models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
+        collection = results.Collection(models, f"{local.source}; {bundled.source}", notices)
+    kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
+    app = App(collection, places=places, folder=kept)
     print(f"Results: {collection.source}", *collection.notices, f"Opens on {app.first}.", sep="\n")
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port)
@@ -118,17 +123,6 @@ def bound_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-8, 2)  # M_ARENA_MAX
         mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
-
-
-def read_results(place: str | None) -> Collection:
-    """Read results of a folder or of the Hub, by default those of results/ next to the bundled ones."""
-    from ccs import results
-
-    if place or results.default_folder() == results.PRECOMPUTED:
-        return results.load(place)
-    local, bundled = results.load(results.default_folder()), results.load(None)
-    models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
-    return results.Collection(models, f"{local.source}; {bundled.source}", notices)
 
 
 def warm(app: App) -> None:

@@ -91,7 +91,7 @@ class App:
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
         tables = self.collection.models.get(model) or Results(model, PRECOMPUTED, {}, {})
-        return self._records.setdefault(model, ModelRecords(tables))
+        return self._records.setdefault(model, ModelRecords(**vars(tables)))
 
     def heads_of_model(self, model: str) -> HeadSet:
         """Return both encoders' heads that can be ablated: those in the results, else the model's."""

@@ -51,7 +51,7 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
     assert request_for(count=30).key != request.key != request_for("hf://datasets/a/b").key
     shutil.unpack_archive(again.archive(request.key), tmp_path / "unpacked")
     unpacked = results.read_results(tmp_path / "unpacked" / "tiny")
-    assert unpacked.table("scores").equals(records.results.table("scores"))
+    assert unpacked.table("scores").equals(records.table("scores"))
 
 
 def test_one_run_at_a_time_and_a_canceled_one_leaves_nothing(tmp_path, computed):

@@ -71,7 +71,7 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
         app_sample.write(tmp_path / key, "organism", "f" * 64)
     tables = results.read_results(next((tmp_path / keys[0]).iterdir()))
     assert size_of(tables) > sum(table.memory_usage(deep=True).sum() for table in tables.tables.values())
-    size = size_of(ModelRecords(tables))
+    size = size_of(ModelRecords(**vars(tables)))
     analyses = Analyses(tmp_path, Cache(int(1.5 * size)))
     first, second = (analyses.records(key) for key in keys)  # of the two one fits
     assert analyses.records(keys[1]) is second

@@ -105,10 +105,10 @@ def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
     shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
     shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
     collection = results.read_results(tmp_path / "organism")
-    searches_of_model = ModelRecords(collection).searches
+    searches_of_model = ModelRecords(**vars(collection)).searches
     assert len(searches_of_model) == 2
     searches.keep(tmp_path, replace(searches_of_model[0], heads=ccs.HeadSet.parse("L4.H0 L99.H0")))
-    assert ModelRecords(collection).searches == searches_of_model[1:]
+    assert ModelRecords(**vars(collection)).searches == searches_of_model[1:]
 
 
 def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):

@@ -93,7 +93,7 @@ class Analyses:
         """Return the results of a request. Raises InputError if they aren't kept or can't be read."""
         folder = self._find(key)
         os.utime(folder.parent)  # used now
-        return self._cache.get(("analysis", key), lambda: ModelRecords(results.read_results(folder)))
+        return self._cache.get(("analysis", key), lambda: ModelRecords(**vars(results.read_results(folder))))
 
     def archive(self, key: str) -> Path:
         """Return the zip file of a request's results. Raises InputError if they aren't kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, ValuesView
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -33,13 +33,9 @@ def size_of(value: Any) -> int:
     """Return the bytes of arrays, tensors, tables, images, and texts in a value, with their overhead."""
     if isinstance(value, Image.Image):
         return ENTRY + value.width * value.height * len(value.getbands())
-    parts: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        parts = value.values()
-    elif isinstance(value, tuple | list | HeadSet):
-        parts = value
-    elif is_dataclass(value):
-        parts = vars(value).values()
+    fields = vars(value) if is_dataclass(value) else value
+    parts = fields.values() if isinstance(fields, Mapping) else fields
+    parts = parts if isinstance(parts, tuple | list | HeadSet | ValuesView) else ()
     return ENTRY + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0))) + sum(map(size_of, parts))
 
 
@@ -53,9 +49,8 @@ class Cache:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._items: LRUCache[Hashable, tuple[Hashable, Any]] = LRUCache(limit, getsizeof=size_of)
-        self._lock = threading.Lock()
-        self._running: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # key -> lock
+        self._items = LRUCache[Hashable, tuple[Hashable, Any]](limit, getsizeof=size_of)
+        self._lock, self._running = threading.Lock(), WeakValueDictionary[Hashable, Any]()  # key -> lock
 
     def get(self, key: Hashable, make: Callable[[], T], tell: Tell = keep_quiet) -> T:
         """Return the value of a key, computed now if there is none. Other threads wait meanwhile.

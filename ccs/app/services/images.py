@@ -84,7 +84,6 @@ class Images:
 
     def whole(self, model: ccs.Model) -> Whole:
         """Embed the images with all heads on."""
-        from ccs.model.encoder import Trunk
 
         def compute() -> Whole:
             trunks, rows = [], []
@@ -94,7 +93,7 @@ class Images:
                 rows.append(model.embed_images(trunk))
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
-            return Whole(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
+            return Whole(trunks[0].joined(trunks) if trunks else None, np.concatenate(rows))
 
         return self._keep(model, "whole", compute)
 

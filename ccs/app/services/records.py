@@ -19,7 +19,6 @@ from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
 """CCS of a level as the paper prints it."""
-NONE = "none"  # the preset without ablated heads
 
 
 @dataclass(frozen=True)
@@ -74,20 +73,13 @@ class HeadRecord:
 
 
 @dataclass(frozen=True)
-class ModelRecords:
+class ModelRecords(Results):
     """One model's results for the views, which may have no tables."""
-
-    results: Results
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        return self.results.model
 
     @cached_property
     def heads(self) -> Mapping[Head, HeadRecord]:
         """A record for each head: of the tables, else of the levels that the paper prints, if any."""
-        return _heads(self.results) if self.manifest else _printed(self.model)
+        return _heads(self) if self.manifest else _printed(self.model)
 
     @property
     def published(self) -> bool:
@@ -104,7 +96,7 @@ class ModelRecords:
         sets = {f"{level} CCS": self.level(level) for level in PRINTED}
         for concept in sorted({record.concept for record in self.heads.values()} - {""}):
             sets[concept] = HeadSet(h for h, record in self.heads.items() if record.concept == concept)
-        return {NONE: HeadSet(), **{name: heads for name, heads in sets.items() if heads}}
+        return {"none": HeadSet(), **{name: heads for name, heads in sets.items() if heads}}
 
     @cached_property
     def k(self) -> int:
@@ -114,7 +106,7 @@ class ModelRecords:
     @cached_property
     def costly(self) -> HeadSet:
         """The head whose ablation costs most accuracy, the high-CCS heads if no head was ablated alone."""
-        rows = queries.single_heads(queries.top1(self.results).dropna(subset="difference"))
+        rows = queries.single_heads(queries.top1(self).dropna(subset="difference"))
         worst = rows.sort_values("difference")["heads"].head(1)
         return HeadSet.parse(worst.iloc[0]) if len(worst) else self.level("high")
 
@@ -128,7 +120,7 @@ class ModelRecords:
 
         Searches that name heads which the tables don't have are left out, since they may be untrusted.
         """
-        folders = (self.results.folder.parent, PRECOMPUTED)
+        folders = (self.folder.parent, PRECOMPUTED)
         stored = (searches.beside(folder, self.model, self.weights) for folder in folders)
         return tuple(s for s in next(filter(None, stored), ()) if set(s.heads) <= set(self.heads))
 
@@ -141,11 +133,6 @@ class ModelRecords:
     def weights(self) -> str:
         """The hash of the weights that the tables were computed from, "" without tables."""
         return str(self.manifest.get("model", {}).get("weights_hash", ""))
-
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        """The run's manifest, empty without tables."""
-        return self.results.manifest
 
 
 def _printed(model: str) -> dict[Head, HeadRecord]:

@@ -13,7 +13,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ccs import sandbox
 from ccs.data.decoding import FORMATS, Pixels, small
-from ccs.sandbox import reason
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
@@ -79,7 +78,7 @@ def _read_one(data: bytes, name: str) -> Pixels | str:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's readers raise exceptions of many types
-        return f"{name} can't be read: {reason(error)[:200]}."
+        return f"{name} can't be read: {sandbox.reason(error)[:200]}."
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:

@@ -120,10 +120,10 @@ def run_lines(screen: Screen) -> str:
 
     Tables that were computed here are named by the folder in which they are downloaded.
     """
-    collection, model, tables = screen.app.collection, screen.state.model, screen.records.results
-    if tables is None:
+    collection, model, tables = screen.app.collection, screen.state.model, screen.records
+    if not tables.manifest:
         raise InputError(f"There are no tables for {model}.")
-    here = tables.folder.name if tables is not collection.models.get(model) else ""
+    here = tables.folder.name if screen.state.analysis else ""
     hub, folder = re.search(_HUB_ADDRESS, collection.source), tables.folder.parent
     source = hub[0] if hub else "" if folder == results.PRECOMPUTED else str(folder)
     return program("run", model=model, source=source, computed_here=here)
