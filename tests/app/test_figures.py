@@ -79,7 +79,7 @@ def test_the_answer_compares_with_random_sets_of_the_same_size():
     assert (high, ranked.value, ranked.rank) == (-0.5, pytest.approx(-0.4), 1)
     assert ranked.p_value <= 0.05
     for same in (rows[:10], rows.assign(difference=-0.1)):  # of 10 sets it is 1/10 at least
-        assert paradox.contrast(same, "m")[1].p_value > 0.05
+        assert not paradox.contrast(same, "m")[1].p_value <= 0.05
     assert paradox.contrast(rows[:4], "m") is None
     (high, low), _ = paradox.published_changes()  # the means of tables 5 and 8
     assert high < low < 0
@@ -206,16 +206,14 @@ def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, people = "L6.H1 L7.H2", " | ".join(small_gallery().templates)
     groups = {"gallery": SMALL, "template": people, "attribute": "skin tone", "occupation": "nurse"}
+    groups |= {"ablated heads": off}
+    of_start = groups | {"gallery": "world/faces", "attribute": "gender", "occupation": "judge"}
     query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
     for tab, name, fields in (
         ("heads", "where-L7.H2", {"ablated heads": "L6.H1", "gallery": "", "template": ""}),
         ("classify", "classify", {"ablated heads": off, "template": " | ".join(app.example("").templates)}),
-        ("bias", "groups", {"ablated heads": off, **groups}),
-        (
-            "start",
-            "claim",
-            {**groups, "gallery": "world/faces", "attribute": "gender", "occupation": "judge"},
-        ),
+        ("bias", "groups", groups),
+        ("start", "claim", of_start),
         ("paradox", "paradox", {"gallery": "world/faces", "attribute": "skin tone"}),
     ):
         for row in saved(name, opened(app, {**query, "tab": tab, "attribute": "skin tone"})):
