@@ -12,6 +12,7 @@ import pytest
 import timm
 import torch
 import torch.distributed as dist
+import transformers
 from accelerate import cpu_offload
 from accelerate.hooks import attach_align_device_hook
 from torch import nn
@@ -22,15 +23,6 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, parametrize, prune
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
-from transformers import (
-    BertConfig,
-    BertModel,
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTextModelWithProjection,
-    CLIPVisionConfig,
-    CLIPVisionModel,
-)
 
 import ccs
 from benchmarks.families import zeroed
@@ -70,7 +62,7 @@ TIMM = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads
 LIBRARIES = {
     "open_clip": lambda: tiny_clip(0).visual,
     "timm": lambda: timm.create_model("vit_tiny_patch16_224", **TIMM),
-    "transformers": lambda: CLIPVisionModel(CLIPVisionConfig(**languages.SEEN)),
+    "transformers": lambda: transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**languages.SEEN)),
 }
 
 
@@ -381,8 +373,8 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
 
 def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
-    texts = CLIPTextModel(CLIPTextConfig(**small))
-    bert = BertModel(BertConfig(**small, vocab_size=50))
+    texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**small))
+    bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=50))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
     shared = copy.deepcopy(encoder)
     for block in blocks(shared)[1:3]:
@@ -451,11 +443,11 @@ def test_image_encoders_inside_other_models(name):
             assert torch.equal(read(model), plain)
 
 
-@pytest.mark.parametrize("kind", [CLIPTextModel, CLIPTextModelWithProjection])
+@pytest.mark.parametrize("kind", [transformers.CLIPTextModel, transformers.CLIPTextModelWithProjection])
 @pytest.mark.parametrize("heads", ["T0.H1 T1.H3", "L0.H1 L1.H3"])
 def test_a_text_encoder_alone(kind, heads):
     """As in Stable Diffusion, whose text encoder is a CLIPTextModel; its heads may be called L, too."""
-    model = kind(CLIPTextConfig(**languages.TEXT)).eval()
+    model = kind(transformers.CLIPTextConfig(**languages.TEXT)).eval()
     shake(model, 0)
     with torch.no_grad(), ccs.ablate(model, heads) as ablated:
         output = model(languages.TOKENS)[0]

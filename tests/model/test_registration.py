@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from timm.models import vision_transformer
-from timm.models.vision_transformer import Block as Layer
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.nn import functional as F
 
@@ -22,51 +22,42 @@ DIM = 24  # of the tiny model
 
 
 class SmallViT(nn.Module):
-    """A Vision Transformer that reads the mean of all tokens."""
+    """A Vision Transformer where this package doesn't look for it; it reads the mean of all tokens."""
 
-    def __init__(self, width=32, heads=4, layers=2, size=24, patch=8):
+    def __init__(self):
         super().__init__()
-        self.size, self.width = size, width
-        self.patches = nn.Conv2d(3, width, patch, patch)
-        self.positions = nn.Parameter(torch.randn((size // patch) ** 2, width))
-        self.layers = nn.ModuleList(Layer(width, heads, qkv_bias=True) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, DIM)
-
-    def stem(self, pixels):
-        return self.patches(pixels).flatten(2).transpose(1, 2) + self.positions
+        sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
+        self.vit = VisionTransformer(**sizes, num_classes=DIM, class_token=False, global_pool="avg")
 
     def forward(self, pixels):
-        x = self.stem(pixels)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(self.norm(x.mean(1)))
+        return self.vit(pixels)
 
 
 def decompose_block(layer):
-    attention = layer.attn
     return Block(
-        module=attention,
-        n_heads=attention.num_heads,
-        head_dim=attention.head_dim,
-        projections=lambda: [(attention.qkv.weight, attention.qkv.bias)],
+        module=layer.attn,
+        n_heads=4,
+        head_dim=8,
+        projections=lambda: [(layer.attn.qkv.weight, layer.attn.qkv.bias)],
         norm=layer.norm1,
-        projection=attention.proj,
+        projection=layer.attn.proj,
         mlp=lambda x: layer.mlp(layer.norm2(x)),
         scale=lambda: None,
     )
 
 
-def decompose(vit):
+def decompose(module):
+    vit = module.vit
     linear = Linear(lambda: vit.head.weight.T, lambda: vit.head.bias)
     return Parts(
-        stem=vit.stem,
-        blocks=[decompose_block(layer) for layer in vit.layers],
-        readout=OneNorm(vit.norm, linear, len(vit.layers), prefix=0),
-        width=vit.width,
+        stem=lambda pixels: vit.patch_embed(pixels) + vit.pos_embed,
+        blocks=[decompose_block(layer) for layer in vit.blocks],
+        readout=OneNorm(vit.fc_norm, linear, len(vit.blocks), prefix=0),
+        width=32,
         dim=DIM,
-        tokens=len(vit.positions),
+        tokens=9,
         prefix=0,
-        image_size=(vit.size, vit.size),
+        image_size=(24, 24),
     )
 
 
