@@ -6,8 +6,14 @@ Parts are imported on first use, so that `import ccs` is fast. `__init__.pyi` li
 from __future__ import annotations
 
 import ast
+import gc
+import os
 from importlib import import_module
 from pathlib import Path
+
+# PyTorch's threads sleep while they wait. By default they spin, which triples the CPU time of small passes,
+# and multiplies their seconds when others use the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
 _MODULES = {
@@ -27,5 +33,11 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'ccs' has no attribute {name!r}")
-    module = import_module(_MODULES[name])
+    collects = gc.isenabled()
+    gc.disable()  # imports allocate much and free nothing; collections take a seventh of PyTorch's
+    try:
+        module = import_module(_MODULES[name])
+    finally:
+        if collects:
+            gc.enable()
     return getattr(module, name, module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -78,7 +79,6 @@ def start(settings: Settings) -> None:
     from huggingface_hub import constants
 
     from ccs import results
-    from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     from ccs.app.session import App
     from ccs.model.loading.sources import AUTO, find_model, usable_device
 
@@ -97,13 +97,18 @@ def start(settings: Settings) -> None:
     kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
     app = App(collection, places=places, folder=kept)
     print(f"Results: {collection.source}", *collection.notices, f"Opens on {app.first}.", sep="\n")
-    server = make_server(app)
-    url = launch(server, f"[{host}]" if ":" in host else host, port)
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())
-    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
+    gc.disable()  # imports allocate much and free nothing
     threading.Thread(target=warm, args=(app,), daemon=True).start()
+    from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
+
+    server = make_server(app)
+    url = launch(server, f"[{host}]" if ":" in host else host, port)
+    gc.freeze()
+    gc.enable()
+    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
     end.wait()
     server.get_blocks().close(verbose=False)
     sys.stdout.flush()
@@ -126,7 +131,7 @@ def bound_memory() -> None:
 
 
 def warm(app: App) -> None:
-    """Compute the opening screens ahead of the first visitor, and start the sandbox."""
+    """Compute the opening screens ahead of the first visitor, start the sandbox, and import open_clip."""
     from ccs import sandbox
     from ccs.app.links import open_screen
     from ccs.app.page import work
@@ -139,6 +144,7 @@ def warm(app: App) -> None:
         screen.change(tab="start", ablate=claim_of(screen).heads)
         work(screen)
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
+    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
 
 
 if __name__ == "__main__":

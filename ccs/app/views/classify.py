@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,11 +96,13 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
     heads = screen.records.level("high") or model.heads
 
     def search() -> tuple[Head, Example]:
-        stories = []
-        for example in candidates:
-            sets = [NO_HEADS, *(HeadSet([head]) for head in heads)]
-            texts, embed = class_matrix(screen, example).T, partial(app.images(example.images).embed, model)
-            shares = np.stack([model.probabilities(embed(heads) @ texts) for heads in sets])
+        sets, stories = [NO_HEADS, *(HeadSet([head]) for head in heads)], []
+        images = app.images(tuple(image for example in candidates for image in example.images))
+        embedded = np.stack([images.embed(model, ablated) for ablated in sets])
+        ends = np.cumsum([len(example.images) for example in candidates])[:-1]
+        for example, of_example in zip(candidates, np.split(embedded, ends, axis=1), strict=True):
+            texts = class_matrix(screen, example).T
+            shares = np.stack([model.probabilities(embeddings @ texts) for embeddings in of_example])
             first = shares[0].argmax(axis=1)
             costs = (shares[0] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
             if example.answers:

@@ -7,7 +7,9 @@ import math
 import runpy
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -148,7 +150,9 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
     if not (name := text.get("hf_tokenizer_name")):
         if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
             raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
-        return _open_clips_tokenizers()["SimpleTokenizer"](context_length=length)
+        tokenizer = copy(_open_clips_tokenizers()["_tokenizer"])  # to read its vocabulary again takes 0.1 s
+        tokenizer.context_length = length
+        return tokenizer
     if text.get("tokenizer_mode"):
         raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
     keywords = text.get("tokenizer_kwargs") or {}
@@ -166,4 +170,6 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
 @cache
 def _open_clips_tokenizers() -> dict[str, Any]:
     """Return open_clip's module of tokenizers, without the package around it, whose import takes seconds."""
+    if "open_clip" in sys.modules:
+        return vars(import_module("open_clip.tokenizer"))
     return runpy.run_path(str(distribution("open_clip_torch").locate_file("open_clip/tokenizer.py")))
