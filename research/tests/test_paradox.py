@@ -18,8 +18,8 @@ from ccs.results.searches import Search
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import planted
 from research.world.paradox import organism_blocks
-from tests.support.report_sample import WEIGHTS, bias_rows, line, pruning_rows, score_rows, section
-from tests.support.results_sample import write
+from tests.support.report_sample import bias_rows, line, pruning_rows, section
+from tests.support.results_sample import sample_rows, write
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
 CARRIER = Head(5, 5)
@@ -79,9 +79,15 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
             bias.append(row | {"occupation": occupation, "metric": "MaxSkew", "difference": difference})
         mean = float(np.mean(list(moved.values())))
         heads.append(
-            {"model": model, **WEIGHTS, "layer": head.layer, "head": head.head, "measure": "total effect"}
+            {
+                "model": model,
+                "weights": "0123456789abcdef",
+                "layer": head.layer,
+                "head": head.head,
+                "measure": "total effect",
+            }
             | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": attribute, "value": mean}
-            | {"low": mean - 0.01, "high": mean + 0.01}
+            | {"measure": "total effect", "low": mean - 0.01, "high": mean + 0.01}
             | {"p_value": 0.001 if carries else 0.7, "q_value": 0.01 if carries else 0.8}
         )
     return bias, heads
@@ -91,6 +97,12 @@ def kept_search() -> Search:
     """The search for fairer sets by gender that is kept beside the tables that ship."""
     weights = results.read_results(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
     return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
+
+
+def score_rows(model: str) -> list[dict[str, Any]]:
+    sample = sample_rows(model)["scores"][0] | {"k": 5, "majority": 5, "share": 0.5}
+    rows = [{**sample, "layer": 4 + n // 6, "head": n % 6, "ccs": n // 2} for n in range(12)]
+    return [row | {"level": "high" if row["ccs"] == 5 else ""} for row in rows]
 
 
 def write_organisms(folder: Path) -> Path:

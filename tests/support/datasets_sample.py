@@ -1,12 +1,14 @@
 """Small data sets laid out like their Hub repositories: a card that names splits, and parquet files."""
 
 import io
+import json
 import tarfile
 from dataclasses import replace
 from pathlib import PurePath
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
@@ -142,12 +144,9 @@ def clip(path, seconds=2.0, rate=10):
         stream = container.add_stream("mpeg4", rate=rate)
         stream.width = stream.height = 64
         stream.pix_fmt = "yuv420p"
-        for number in range(int(seconds * rate)):
-            pixels = np.full((64, 64, 3), number * 10, np.uint8)
-            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
+        pixels = (np.full((64, 64, 3), number * 10, np.uint8) for number in range(int(seconds * rate)))
+        frames = [*(av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in pixels), None]
+        container.mux(packet for frame in frames for packet in stream.encode(frame))
     return path
 
 
@@ -173,10 +172,9 @@ def repository(folder, source, features, rows):
         path = folder / "data" / f"{split}-00000-of-00001.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table.to_parquet(path)
-    config = source.config or "default"
-    card = f"configs:\n- config_name: '{config}'\n  data_files:\n"
-    card += "".join(f"  - split: {split}\n    path: data/{split}-*\n" for split in (source.split, "other"))
-    (folder / "README.md").write_text(f"---\n{card}---\n")
+    files = [{"split": split, "path": f"data/{split}-*"} for split in (source.split, "other")]
+    card = {"configs": [{"config_name": source.config or "default", "data_files": files}]}
+    (folder / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")
     return folder
 
 
@@ -210,16 +208,13 @@ def schemas():
     for name in ("fairface-1.25", "fairface-0.25"):
         labels = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}
         add(name, faces, **labels, service_test=[True] * 4)
-    social = [
-        *(
-            (f"A photo of a {race} {gender} judge", f"set_{i // 6}", race, "race", gender, "gender")
-            for i, (race, gender) in enumerate(SOCIAL)
-        ),
-        ("A photo of a tall Male judge", "set_9", "tall", "physical", "Male", "gender"),
-        *[("A photo of a Male White chef.", "set_5", "Male", "gender", "White", "race")] * 2,
-        ("A photo of a White Male astronomer", "set_6", "White", "race", "Male", "gender"),
+    judges = [
+        (f"A photo of a {race} {gender} judge", race, "race", gender, "gender") for race, gender in SOCIAL
     ]
-    columns = ("caption", "counterfactual_set", "a1", "a1_type", "a2", "a2_type")
-    cells = {name: list(values) for name, values in zip(columns, zip(*social, strict=True), strict=True)}
-    add("socialcounterfactuals", {"image": image, **dict.fromkeys(columns, text)}, **cells)
+    chef = "A photo of a Male White chef.", "Male", "gender", "White", "race"
+    others = [("A photo of a tall Male judge", "tall", "physical", "Male", "gender"), chef, chef]
+    others += [("A photo of a White Male astronomer", "White", "race", "Male", "gender")]
+    social = pd.DataFrame([*judges, *others], columns=["caption", "a1", "a1_type", "a2", "a2_type"])
+    social["counterfactual_set"] = ["set_0"] * 6 + ["set_1"] * 6 + ["set_9", "set_5", "set_5", "set_6"]
+    add("socialcounterfactuals", {"image": image, **dict.fromkeys(social, text)}, **social.to_dict("list"))
     return by_name

@@ -5,7 +5,6 @@ import re
 from tests.support.results_sample import interval, sample_rows
 
 MODEL = "ViT-B-32/openai"
-WEIGHTS = {"weights": "0123456789abcdef"}
 
 
 def pruning_rows(model, dataset, values):
@@ -48,12 +47,6 @@ def bias_rows(model, dataset, values, mode="correct"):
     for row in rows:
         del row["subset"]
     return [{**row, **columns, "metric": f"MaxSkew {of}"} for row in rows for of in ("mean", "sum")]
-
-
-def score_rows(model):
-    sample = sample_rows(model)["scores"][0] | {"k": 5, "majority": 5, "share": 0.5}
-    rows = [{**sample, "layer": 4 + n // 6, "head": n % 6, "ccs": n // 2} for n in range(12)]
-    return [row | {"level": "high" if row["ccs"] == 5 else ""} for row in rows]
 
 
 def line(text, *beginnings):
