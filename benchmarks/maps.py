@@ -77,7 +77,7 @@ def page() -> dict[str, float]:
             head: The head.
         """
         looks = images.attention(model, head.layer, HeadSet())[:, head.head]
-        sent = images.contribution_maps(model, HeadSet([head]), along, HeadSet())[:, 0]
+        sent = images.maps(model, HeadSet([head]), along, HeadSet())[:, 0]
         peak, largest = float(looks.max()), float(np.abs(sent).max())
         for picture, look, contribution in zip(images.inputs(model), looks, sent, strict=True):
             examples.highlight(picture, look, peak)

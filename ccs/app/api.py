@@ -252,25 +252,6 @@ def add_to(server: gr.Server, app: App, calls: list[str]) -> None:
         server.api(function, name=name, concurrency_limit=at_once, concurrency_id=str(at_once))
 
 
-def answer_in_json(blocks: gr.Blocks) -> None:
-    """Make MCP tools answer in JSON. Gradio would write Python literals, and open files that they name."""
-    mcp: Any = blocks.mcp_server_obj
-
-    def to_json(outputs: list[Any], _: str) -> list[Any]:
-        """Write the results of a call as JSON.
-
-        Args:
-            outputs: The function's results.
-            _: The server's address, which isn't needed.
-
-        Returns:
-            A text for each result.
-        """
-        return [mcp.types.TextContent(type="text", text=json.dumps(output)) for output in outputs]
-
-    mcp.postprocess_output_data = to_json
-
-
 async def describe_api(request: Request) -> HTMLResponse:
     """Answer with the page "Use via API", made from the schema that Gradio's clients read."""
     info = request.app.get_blocks().get_api_info()

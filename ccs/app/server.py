@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import time
@@ -28,11 +29,8 @@ from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-TITLE = "CLIP heads"
-KEEP_ALIVE = 75  # seconds that an unused connection stays open, longer than clients and proxies reuse one
 FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 UNKEPT = {"cache-control": "no-store"}
-MAX_FIELDS = 100  # of a form
 
 
 class Pages:
@@ -61,7 +59,7 @@ class Pages:
             request: The request.
             path: The form's path.
         """
-        async with request.form(max_fields=MAX_FIELDS) as form:
+        async with request.form(max_fields=100) as form:
             files = [file for file in form.getlist("files") if getattr(file, "filename", "")]
             fields: dict[str, Any] = {"page": "", "at": "", **form, "files": files}
             key = str(fields["page"])
@@ -157,7 +155,7 @@ def make_server(app: App) -> gr.Server:
 
     Gradio's own routes come after these, at its launch.
     """
-    server = gr.Server(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    server = gr.Server(title="CLIP heads", docs_url=None, redoc_url=None, openapi_url=None)
     server.add_exception_handler(InputError, refuse)
     server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
     pages = Pages(app)
@@ -194,7 +192,21 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     blocks._queue.pending_messages_per_session.max_size = api.UNREAD
     blocks._queue.ANALYTICS_MAX_EVENTS = api.WAITING  # Gradio makes a table of them after each call
     config = blocks.server.config
-    config.timeout_keep_alive = KEEP_ALIVE  # by default 5 s, httpx's: a request then can meet the end of one
+    config.timeout_keep_alive = 75  # seconds, longer than clients and proxies reuse a connection
     config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
-    api.answer_in_json(blocks)
+    mcp: Any = blocks.mcp_server_obj
+
+    def to_json(outputs: list[Any], _: str) -> list[Any]:
+        """Write results as JSON. Gradio would write Python literals, and open files that they name.
+
+        Args:
+            outputs: The results of a call.
+            _: The server's address, which isn't needed.
+
+        Returns:
+            A text for each result.
+        """
+        return [mcp.types.TextContent(type="text", text=json.dumps(output)) for output in outputs]
+
+    mcp.postprocess_output_data = to_json
     return str(url)

@@ -27,7 +27,6 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.results import PRECOMPUTED, Collection, Results
 
-FACE_SIDE = 96
 SECONDS = 3600  # until an unused session ends
 MOST, LIMIT = 200, 512 * 2**20  # limits: sessions, and bytes of all their images
 OF_ADDRESS = LIMIT // 4  # bytes per address
@@ -143,7 +142,7 @@ class App:
             InputError: If there is no such gallery, or it hasn't been fetched.
         """
         images = self.galleries.find(gallery).images
-        return self.cache.get(("face", gallery, index), lambda: data_url(images[index], FACE_SIDE))
+        return self.cache.get(("face", gallery, index), lambda: data_url(images[index], 96))
 
 
 @dataclass

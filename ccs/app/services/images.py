@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 MOST, STEP = 120, 10**11  # limits of a part: images, and floating-point operations
 TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # cached activations: of the first layer, and of others
-EXTREMES = 6
 
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
@@ -175,9 +174,7 @@ class Images:
         start, rest = self._start(model, layer, ablate)
         return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=rest)
 
-    def contribution_maps(
-        self, model: ccs.Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
-    ) -> np.ndarray:
+    def maps(self, model: ccs.Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet) -> np.ndarray:
         """Return the contribution of each patch through heads along vectors.
 
         Args:
@@ -200,7 +197,7 @@ class Images:
         )
 
 
-def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
+def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> Extremes:
     """Return pictures whose contribution lies farthest along a direction, and against it.
 
     Args:

@@ -17,7 +17,6 @@ from ccs.data.decoding import FORMATS, Pixels, small
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
 SECONDS, EACH = 2.0, 0.6  # seconds of processor time for an upload, and for each of its images
-THUMB = 160
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class InputImage:
     @cached_property
     def thumb(self) -> str:
         """A small copy as a `data:` URL."""
-        return data_url(self.pixels, THUMB)
+        return data_url(self.pixels, 160)
 
 
 def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], list[str]]:

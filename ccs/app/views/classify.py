@@ -155,7 +155,7 @@ def explain_answers(screen: Screen) -> Figure | None:
     at = np.arange(len(first))
     leads = cosines[:, at, first] - cosines[:, at, second]  # [sets, images]
     along = zip(weights[:, first] - weights[:, second], sets, strict=True)
-    maps = np.stack([images.contribution_maps(model, model.heads, v, heads)[at, at] for v, heads in along])
+    maps = np.stack([images.maps(model, model.heads, v, heads)[at, at] for v, heads in along])
     texts = {"image": [image.name for image in images.originals]}
     texts |= {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
     rows = examples.patch_table(texts, dict(zip(("all on", "ablated"), maps, strict=False)))

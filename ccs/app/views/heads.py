@@ -92,7 +92,7 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
     others = [other.texts[0].text for other in screen.records.heads.values() if other.texts]
     if text:
         along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
-        maps["written"] = images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0]
+        maps["written"] = images.maps(model, HeadSet([head]), along, ablate)[:, 0]
     table = examples.patch_table({"image": [image.name for image in images.originals]}, maps)
     values = {"head": head, "text": text, "contrasted": len(others) > 1, "maps": maps}
     values |= {"images": images.originals, "inputs": images.inputs(model), "draw": examples}
