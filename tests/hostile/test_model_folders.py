@@ -103,7 +103,7 @@ OPEN_CLIPS = {
     "few tokens": (text(vocab_size=100), "less than the tokenizer's 49408"),
     "many patches": (vision(image_size=1024, patch_size=1), "patches of 1 cut 1024 into more than 64"),
     "large sizes": (vision(layers=128, width=8192, head_width=64), "of memory, and this machine has"),
-    "large attention": (vision(width=4096, head_width=1, image_size=1024, patch_size=16), "needs about "),
+    "large attention": (vision(width=1024, head_width=1, image_size=1024, patch_size=16), "needs about 1"),
     "NaN": (vision(mlp_ratio=float("nan")), "mlp_ratio is nan"),
     "norm keywords": (vision(norm_kwargs={"device": "meta"}), "norm_kwargs has an unknown entry 'device'"),
     "a text encoder from a folder": (text(hf_model_name="."), UNKNOWN),

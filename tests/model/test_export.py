@@ -43,11 +43,13 @@ def embed_alone(folder, images):
         return units.numpy(), clip.encode_text(tokens, normalize=True).numpy()
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", [*WRITERS, "organism"])
 def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pictures, monkeypatch):
     """Of heads ablated, scaled, and edited, one of them in the pool of SigLIP, and of mapped embeddings."""
-    WRITERS[kind](tmp_path / "original")
-    model, images, folder = ccs.load(str(tmp_path / "original")), pictures(8), tmp_path / "exported"
+    name = str(tmp_path / "original") if kind in WRITERS else kind
+    if kind in WRITERS:
+        WRITERS[kind](tmp_path / "original")
+    model, images, folder = ccs.load(name), pictures(8), tmp_path / "exported"
     unfitted = Intervention.parse("L0.H1=0.3 L1.H2 L1.H3=erase:kind" + " L2.H3" * (kind == "SigLIP"))
     heads, _ = fit_edits(model, unfitted, images, {"kind": ["a", "b"] * 4})
     maps = np.eye(model.dim) + 0.1 * np.random.default_rng(0).standard_normal((2, model.dim, model.dim))
@@ -66,7 +68,7 @@ def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pi
     np.testing.assert_allclose(units, expected if mapped is None else Affine(mapped)(expected), atol=1e-5)
     np.testing.assert_allclose(text_units, Affine(maps[1])(model.embed_texts(TEXTS)), atol=1e-5)
     np.testing.assert_allclose(ccs.load(str(folder)).embed_images(images), units, atol=1e-5)
-    assert model.rehash() == ccs.load(str(tmp_path / "original")).weights_hash
+    assert model.rehash() == ccs.load(name).weights_hash
     card = (folder / "README.md").read_text("utf-8")
     assert "- It was measured." in card
     assert str(heads) in card
