@@ -71,30 +71,26 @@ def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
 
 
 def test_halves_share_nothing_and_keep_the_mix():
-    task = toy()
+    """People, prompts, and controls are their numbers."""
+    known = {"groups": np.arange(400) % 5 < 2, "labels": np.arange(200) % 6, "class_weights": np.eye(6)}
+    task = Task(people=np.arange(400), prompts=np.arange(12), controls=np.arange(200), k=60, **known)
     first_half, second_half = halves(task, 0)
-    all_people = np.concatenate([first_half.people, second_half.people])
-    assert sorted(map(tuple, all_people.reshape(400, -1))) == sorted(map(tuple, task.people.reshape(400, -1)))
-    assert len({p.tobytes() for p in first_half.people} & {p.tobytes() for p in second_half.people}) == 0
-    assert len(first_half.prompts) == len(second_half.prompts) == 6
-    assert not (first_half.prompts[:, None] == second_half.prompts[None]).all(axis=2).any()
-    dark = [(half.groups == "dark").sum() for half in (first_half, second_half)]
-    assert abs(dark[0] - dark[1]) <= 1
-    assert max(abs((first_half.labels == c).sum() - (second_half.labels == c).sum()) for c in range(6)) <= 1
-    assert first_half.k == second_half.k == 30
-
-
-def test_halves_of_people_with_pools_are_those_of_their_prompts():
-    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
-    task = replace(toy(), pools=pools, units=np.arange(400) // 4, k=8)
-    for half in halves(task, 0):
-        assert half.pools.shape == (6, len(half.people))
-        assert (half.pools.sum(axis=0) == 1).all()
-        assert half.k == 8
-        for pool, prompt in zip(half.pools, half.prompts, strict=True):
-            place = int((task.prompts == prompt).all(axis=1).argmax())
-            np.testing.assert_array_equal(half.people[pool], task.people[pools[place]])
-    first_units, second_units = (set(half.units) for half in halves(replace(task, pools=None), 0))
+    for name in ("people", "prompts", "controls"):
+        numbers = [*getattr(first_half, name), *getattr(second_half, name)]
+        assert sorted(numbers) == getattr(task, name).tolist()
+    counts = [np.unique(half.groups, return_counts=True)[1] for half in (first_half, second_half)]
+    counts += [np.bincount(half.labels) for half in (first_half, second_half)]
+    assert max(abs(counts[0] - counts[1]).max(), abs(counts[2] - counts[3]).max()) <= 1
+    assert [(half.k, len(half.prompts)) for half in (first_half, second_half)] == [(30, 6)] * 2
+    for half in (first_half, second_half):
+        np.testing.assert_array_equal(half.groups, task.groups[half.people])
+        np.testing.assert_array_equal(half.labels, task.labels[half.controls])
+    pools = np.arange(400) % 12 == np.arange(12)[:, None]
+    for half in halves(replace(task, pools=pools, k=8), 0):
+        assert (half.k, half.pools.sum()) == (8, len(half.people))
+        for prompt, pool in zip(half.prompts, half.pools, strict=True):
+            np.testing.assert_array_equal(half.people[pool], np.flatnonzero(pools[prompt]))
+    first_units, second_units = (set(half.units) for half in halves(replace(task, units=task.people // 4), 0))
     assert not first_units & second_units
 
 
@@ -112,11 +108,11 @@ def test_results_on_synthetic_faces_are_held_out_on_people_that_nothing_has_seen
     people = task.draw_people(gallery, "gender,skin tone", 0)
     assert len(people.images) == len(people.groups["gender"]) == 1200
     assert people.k["gender"] == 2 * gallery.k["gender"]
-    seeds = {scene.seed for scene in people.images.scenes}
+    seeds = {scene.seed for scene in people.images.keys}
     assert len(seeds) == 1200
     others = task.draw_people(gallery, "gender", 1)
     for known in (gallery, others, open_gallery("world/faces", seed=0)):
-        assert not seeds & {scene.seed for scene in known.images.scenes}
+        assert not seeds & {scene.seed for scene in known.images.keys}
     assert task.draw_people(replace(gallery, name="faces"), "gender", 0) is None
 
 
