@@ -71,13 +71,14 @@ def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
 
 
 def test_halves_share_nothing_and_keep_the_mix():
-    """People, prompts, and controls are their numbers."""
+    """People and controls are their numbers, prompts unit vectors."""
     known = {"groups": np.arange(400) % 5 < 2, "labels": np.arange(200) % 6, "class_weights": np.eye(6)}
-    task = Task(people=np.arange(400), prompts=np.arange(12), controls=np.arange(200), k=60, **known)
+    task = Task(people=np.arange(400), prompts=np.eye(12), controls=np.arange(200), k=60, **known)
     first_half, second_half = halves(task, 0)
-    for name in ("people", "prompts", "controls"):
+    for name in ("people", "controls"):
         numbers = [*getattr(first_half, name), *getattr(second_half, name)]
         assert sorted(numbers) == getattr(task, name).tolist()
+    assert (first_half.prompts.sum(0) + second_half.prompts.sum(0)).tolist() == [1] * 12
     counts = [np.unique(half.groups, return_counts=True)[1] for half in (first_half, second_half)]
     counts += [np.bincount(half.labels) for half in (first_half, second_half)]
     assert max(abs(counts[0] - counts[1]).max(), abs(counts[2] - counts[3]).max()) <= 1
@@ -89,7 +90,7 @@ def test_halves_share_nothing_and_keep_the_mix():
     for half in halves(replace(task, pools=pools, k=8), 0):
         assert (half.k, half.pools.sum()) == (8, len(half.people))
         for prompt, pool in zip(half.prompts, half.pools, strict=True):
-            np.testing.assert_array_equal(half.people[pool], np.flatnonzero(pools[prompt]))
+            np.testing.assert_array_equal(half.people[pool], np.flatnonzero(pools[prompt.argmax()]))
     first_units, second_units = (set(half.units) for half in halves(replace(task, units=task.people // 4), 0))
     assert not first_units & second_units
 
