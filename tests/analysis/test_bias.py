@@ -58,9 +58,8 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
 NAMES = ("judge", "nurse", "JUDGE")  # of which two are one text to the model
 
 
-@pytest.fixture(scope="module")
-def tabled(tiny_model, gallery):
-    """Rows of the tables at a K of 12, with OFF chosen and drawn at random; embeddings by plan; prompts."""
+def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random_sets(tiny_model, gallery):
+    """Shares counted one image at a time; OFF is chosen, and drawn at random."""
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
     texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
     people = set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
@@ -68,17 +67,12 @@ def tabled(tiny_model, gallery):
     ablations = [AblationSet(*kind, "") for kind in kinds]
     scale = tiny_model.logit_scale
     rows = measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
-    return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
-
-
-def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random_sets(gallery, tabled):
-    """Shares counted one image at a time."""
-    rows, embedded, texts = tabled
     groups = gallery.groups["gender"]
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
     for row in shares:
-        scores = embedded[row["ablation"]] @ texts[NAMES.index(row["occupation"])]
+        units = embedded[OFF if row["ablation"] == "chosen" else HeadSet()]
+        scores = units @ texts[NAMES.index(row["occupation"])]
         top = groups[np.argsort(-scores, kind="stable")[:12]]
         group = row["metric"].removeprefix(schema.TOP_SHARE)
         assert row["value"] == pytest.approx((top == group).mean())

@@ -5,53 +5,46 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import Head, HeadSet
 from ccs.analysis.compare import pair_heads
 from ccs_benchmark import planted_models
-from ccs_benchmark.planted_models import by_head, slices
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 
 
-def copied(model, folder, heads, noise=""):
-    """The tiny model with each head's weights in the place of another, and noise on some of them."""
-    write_tiny_model(folder)
-    file = folder / "open_clip_model.safetensors"
-    weights, plain = load_file(file), model.clip.state_dict()
-    for head, source in heads.items():
-        of, to = (slices(model.clip, HeadSet([moved_head])) for moved_head in (source, head))
-        for name in to:
-            head_weights = by_head(name, plain[name])[of[name]]
-            if head in HeadSet.parse(noise):
-                head_weights = head_weights + 0.3 * head_weights.std() * torch.randn_like(head_weights)
-            by_head(name, weights[name])[to[name]] = head_weights
-    save_file(weights, file)
-    return folder
+def copied(model, source_of=lambda head: head, noisy=()):
+    """The model with each head's weights from another place in its layer, and noise on some of them."""
+    weights = {name: values.clone() for name, values in model.clip.state_dict().items()}
+    for name, values in weights.items():
+        if ".attn." in name and "visual" in name and not name.endswith("out_proj.bias"):
+            shape = (3, 4, 8, -1) if "in_proj" in name else (-1, 4, 8)
+            heads, layer = values.view(shape).transpose(0, 1), int(name.split(".")[3])
+            plain = heads.clone()
+            for head in range(4):
+                source = source_of(Head(layer, head))
+                noise = 0.3 * (source in noisy) * plain[source.head].std()
+                heads[head] = plain[source.head] + noise * torch.randn_like(heads[head])
+    return model.with_weights(weights)
 
 
-def test_a_permuted_copy_matches_head_by_head(tiny_model, tmp_path):
-    torch.manual_seed(0)
-    turned = {head: Head(head.layer, (head.head + 1 + head.layer) % 4) for head in tiny_model.heads}
-    other = ccs.load(str(copied(tiny_model, tmp_path / "turned", turned)))
-    x = torch.randn(8, 3, 32, 32)
+def test_a_permuted_copy_matches_head_by_head(tiny_model):
+    def source_of(head):
+        return Head(head.layer, (head.head + 1 + head.layer) % 4)
+
+    other, x = copied(tiny_model, source_of), torch.randn(8, 3, 32, 32)
     np.testing.assert_allclose(other.embed_images(x), tiny_model.embed_images(x), atol=1e-5)
     pairs = pair_heads(tiny_model, other, x, TEXTS)
-    assert {pair.second: pair.first for pair in pairs} == turned
+    assert {pair.second: pair.first for pair in pairs} == {head: source_of(head) for head in tiny_model.heads}
     assert min(pair.alike for pair in pairs) == pytest.approx(1, abs=1e-4)
     assert max(pair.changed or 0 for pair in pairs) < 1e-6
 
 
-def test_heads_that_were_trained_come_first_and_alone(tiny_model, tmp_path):
-    torch.manual_seed(0)
+def test_heads_that_were_trained_come_first_and_alone(tiny_model):
     trained = HeadSet.parse("L2.H1 L3.H0 L5.H3")
-    same = {head: head for head in tiny_model.heads}
-    other = ccs.load(str(copied(tiny_model, tmp_path / "trained", same, str(trained))))
-    x = torch.randn(8, 3, 32, 32)
-    pairs = pair_heads(tiny_model, other, x, TEXTS)
+    pairs = pair_heads(tiny_model, copied(tiny_model, noisy=trained), torch.randn(8, 3, 32, 32), TEXTS)
     assert HeadSet(pair.first for pair in pairs[:3]) == trained
     assert all(pair.changed < 1e-6 < pairs[2].changed for pair in pairs[3:])
 
