@@ -47,7 +47,6 @@ def study(tmp_path_factory, pictures):
     write_tiny_model(folder / "my_clip")
     write_images(folder / "pets", pictures(84)[60:], ["cat", "dog"])
     people = {"file": write_images(folder / "faces", pictures(60)), "gender": ["she", "he", "they"] * 20}
-    people["age"] = [18 + i % 52 for i in range(60)]
     pd.DataFrame(people).to_csv(folder / "faces" / "labels.csv", index=False)
     small_pool(folder).rename(folder / "my_texts.csv")
     return folder
@@ -71,11 +70,8 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     settings = {"template": "a photo of a {}", "top": 6, "ablate": "L5.H1"}
     table = ccs.bias("my_clip", gallery, ["judge", "nurse"], **settings).rows
     assert {"judge", "nurse"} <= set(table["occupation"])
-    assert ccs.open_dataset("pets", template="a photo of a {}").classes == ("cat", "dog")
     options = {"attribute": "gender", "occupations": "judge, nurse, cook, pilot", "preserve": "pets"}
     assert len(ccs.localize("my_clip", "faces", **options, method=score_gap).effects) > 0
-    ages = ccs.open_gallery("faces", attribute="age").groups["age"]
-    assert ages.tolist()[:3] == ["10-19", "10-19", "20-29"]
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
     first_results = results.read_results(study / "results" / "my_clip")
     assert set(first_results.table("pruning")["dataset"]) == {"pets"}

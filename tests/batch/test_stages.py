@@ -1,6 +1,7 @@
 """How a run's work is cut, what of it stays done, and what is not whole is not trusted; who is asked what."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -25,33 +26,33 @@ def fill(stage):
 
 
 def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_path):
-    store = Store(tmp_path, Processes())
-    stage = store.stage("world/faces", {"a": 1}, shards=3)
+    def stage_of(number):
+        return Store(tmp_path, Processes()).stage("world/faces", {"a": number}, shards=3)
+
+    stage = stage_of(1)
     fill(stage)
     stage.paths[1].write_bytes(stage.paths[1].read_bytes()[:-1] + b"!")
     stage.paths[2].rename(stage.paths[2].with_name("00007" + stage.paths[2].name[5:]))
     (stage.folder / ".00000.1.tmp").write_text("half a shard")
-    again = store.stage("world/faces", {"a": 1}, shards=3)
+    again = stage_of(1)
     assert again.missing == [1, 2]
     assert not list(again.folder.glob("*.tmp"))
     fill(again)
-    whole = store.stage("world/faces", {"a": 1}, shards=3)
-    assert not whole.missing
+    assert not (whole := stage_of(1)).missing
     assert whole.read(2)["x"].tolist() == [2, 2, 2]
-    changed = store.stage("world/faces", {"a": 2}, shards=3)
+    changed = stage_of(2)
     assert changed.missing == [0, 1, 2]
     fill(changed)
     assert len(list(changed.folder.glob("*.safetensors"))) == 3
 
 
 def test_the_second_run_says_so_and_stops(tmp_path):
-    def hold(ready, end):
+    def hold(ready):
         with locked(tmp_path):
             ready.set()
-            end.wait(20)
+            time.sleep(60)
 
-    ready, end = fork.Event(), fork.Event()
-    holder = fork.Process(target=hold, args=(ready, end))
+    holder = fork.Process(target=hold, args=[ready := fork.Event()])
     holder.start()
     assert ready.wait(20)
     with pytest.raises(InputError, match="Another run is writing to"), locked(tmp_path):
@@ -88,11 +89,6 @@ SPANS = {
 }
 
 
-def judging(out, *options):
-    settings = main.parse(["--k", "2,3,4", "--out", str(out), *options])
-    return Judging(settings, POOL)
-
-
 def name_or_judge(user, schema):
     """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
     if "concept" in schema["required"]:
@@ -102,20 +98,22 @@ def name_or_judge(user, schema):
 
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
-    with LLMServer(name_or_judge) as server:
-        judging_run = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
-        answers = judging_run.label(SPANS)
+
+    def judge(spans, ks):
+        arguments = ["--judges", server.spec, "--labeler", server.spec, "--k", ks]
+        judging = Judging(main.parse([*arguments, "--out", str(tmp_path / ks)]), POOL)
+        answers = judging.label(spans)
         labels = {head: answer.wording for head, answer in answers.items()}
-        rows = judging_run.judge(SPANS, labels)
-        sizes = sorted(len(json.loads(request.user)["texts"]) for request in server.asked)
-        judged = {json.loads(request.user).get("concept") for request in server.asked}
-        below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
-        fewer = {head: spans[:2] for head, spans in SPANS.items()}
-        wordings = {head: answer.wording for head, answer in below.label(fewer).items()}
-        alone = below.judge(fewer, wordings)
-    assert judged == {None, "Varied"}
+        return answers, labels, judging.judge(spans, labels)
+
+    with LLMServer(name_or_judge) as server:
+        answers, labels, rows = judge(SPANS, "2,3,4")
+        questions = [json.loads(request.user) for request in server.asked]
+        *_, alone = judge({head: spans[:2] for head, spans in SPANS.items()}, "2")
+    assert {question.get("concept") for question in questions} == {None, "Varied"}
     assert {(answer.wording, answer.label) for answer in answers.values()} == {("Varied", "Diversity")}
-    assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones
+    # labels, the texts of the main K, and the further ones
+    assert [len(question["texts"]) for question in questions] == [2] * 12
     assert alone == [row for row in rows if row["rank"] < 2]
     assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4
     scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 3, 4))
