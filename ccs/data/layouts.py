@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,8 @@ from ccs.errors import InputError
 from ccs.files import as_text
 
 FAIRFACE_TABLES = ("label_val.csv", "fairface_label_val.csv")
+_Row = tuple[str | None, dict[str, Any]]
+"""The path of an image, None for one that isn't there, and cells, with the path in the column `file`."""
 
 
 def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
@@ -45,110 +47,105 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         files, split = unpack(files, files.openers), ""
     labeled, table = record.kind != "images", ""
     notes: Sequence[str] = ()
-    columns = _webdataset(files)
-    paths: Sequence[str | None] = columns.pop("path", [])
-    if not paths and record.known:
-        paths, columns, table = _as_published(files, record)
-    if not paths:
+    records = _webdataset(files)
+    if not records and record.known:
+        records, table = _as_published(files, record)
+    if not records:
         files = descend(files, split, record.split) if labeled or split else files
         if table := next((path for path in TABLES if labeled and path in files.openers), ""):
-            paths, columns = _read_table(files, table, files.images)
+            records = _read_table(files, table, files.images)
         elif labeled:
-            paths, columns, notes = _label_by_folder(files)
+            records, notes = _label_by_folder(files)
         else:
-            paths = files.images
-    used = {path for path in (*paths, table) if path}
+            records = [_row(path) for path in files.images]
+    paths = [path for path, _ in records]
+    names = dict.fromkeys(name for _, cells in records for name in cells)
+    columns = {name: [cells.get(name) for _, cells in records] for name in names}
+    used = {path for path in (table, *paths) if path}
     unused = files.only({*files.images, *used}, NO_IMAGE).only(used, "no label")
     return Rows(
         name=record.name,
         source=as_text(files.source),
         count=len(paths),
-        read=partial(_read_row, [files.openers[path] if path else None for path in paths]),
-        columns={"file": [as_text(path or "") for path in paths], **columns},
+        read=partial(_read_image, [files.openers[path] if path else None for path in paths]),
+        columns=columns,
         notes=(*unused.notes, *notes),
         by_folder=labeled and not table and "label" in columns,
     )
 
 
-def _read_row(openers: Sequence[Opener | None], row: int) -> bytes:
+def _read_image(openers: Sequence[Opener | None], row: int) -> bytes:
     if (opener := openers[row]) is None:
         raise FileNotFoundError(2, NO_FILE)
     return read_file(opener)
 
 
-def _webdataset(files: Files) -> dict[str, list[Any]]:
-    """Return a WebDataset's images in the column `path`, with cells of files of the same name; or none."""
+def _row(path: str, **cells: str) -> _Row:
+    return path, {"file": as_text(path), **cells}
+
+
+def _webdataset(files: Files) -> list[_Row]:
+    """Return a row for each image of a WebDataset, with cells of files of the same name; or none."""
     siblings: dict[str, dict[str, str]] = defaultdict(dict)
     for path in files.openers:
         folder, _, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         siblings[f"{folder}/{stem}"][extension.lower()] = path
-    samples: list[dict[str, Any]] = []
+    samples: list[_Row] = []
     images = {*files.images}
     for paths in siblings.values():
         sample_images = [path for path in paths.values() if path in images]
         if len(sample_images) != 1 or not {"cls", "json"} & paths.keys():
             continue
-        cells: dict[str, Any] = {"file": as_text(sample_images[0]), "path": sample_images[0]}
+        cells: dict[str, Any] = {}
+        with suppress(ValueError, TypeError, KeyError):
+            metadata = dict(json.loads(files.read(paths["json"])))
+            cells = {k: cell for k, cell in metadata.items() if not isinstance(cell, list | dict)}
         if "cls" in paths:
             text = files.read(paths["cls"]).decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
-        with suppress(ValueError, TypeError, KeyError):
-            metadata = dict(json.loads(files.read(paths["json"])))
-            cells = {k: cell for k, cell in metadata.items() if not isinstance(cell, list | dict)} | cells
-        samples.append(cells)
-    return _as_columns(samples) if 2 * len(samples) >= len(images) else {}
+        samples.append((sample_images[0], {**cells, "file": as_text(sample_images[0])}))
+    return samples if 2 * len(samples) >= len(images) else []
 
 
-def _as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _read_table(
-    files: Files, table: str, images: Sequence[str]
-) -> tuple[list[str | None], dict[str, list[str]]]:
-    """Return the image of each row of a table, None if it isn't there, and the columns."""
+def _read_table(files: Files, table: str, images: Sequence[str]) -> list[_Row]:
+    """Return the rows of a table."""
     title = f"{as_text(files.source)}/{table}"
-    columns = _as_columns(read_rows(files.read(table), title))
+    rows = read_rows(files.read(table), title)
+    columns = dict.fromkeys(name for row in rows for name in row)
     if not (key := next(filter(columns.__contains__, PATHS), "")):
         listed = f"it has {', '.join(columns) or 'no rows'}"[:200]
         raise InputError(f"{title} needs a column `file`, columns of labels, and commas between; {listed}.")
-    texts = {
-        "file" if name == key else name: [
-            "" if cell is None or isinstance(cell, list | dict) else str(cell).strip() for cell in cells
-        ]
-        for name, cells in columns.items()
-    }
-    return match(texts["file"], images, title), texts
+    texts = [
+        {k: "" if isinstance(cell, list | dict | None) else str(cell).strip() for k, cell in row.items()}
+        for row in rows
+    ]
+    names = [row.pop(key, "") for row in texts]
+    matched = zip(match(names, images, title), names, texts, strict=True)
+    return [(path, {"file": name, **row}) for path, name, row in matched]
 
 
-def _label_by_folder(files: Files) -> tuple[list[str], dict[str, list[str]], Sequence[str]]:
+def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
     """Label images by the folder they lie in; of domain/class/image, the domain is its own column."""
-    paths = [path for path in files.images if "/" in path]
-    tops, seconds, *_ = (
-        zip(*([*as_text(path).split("/"), ""][:3] for path in paths), strict=True) if paths else ((), ())
-    )
+    parts = {path: as_text(path).split("/") for path in files.images if "/" in path}
     classes: dict[str, set[str]] = defaultdict(set)
-    for path, top, second in zip(paths, tops, seconds, strict=True):
-        classes[top].add(second if path.count("/") == 2 else "")
+    for top, *inside in parts.values():
+        classes[top].add(inside[0] if len(inside) == 2 else "")
     shared = set.intersection(*classes.values()) if len(classes) > 1 else set()
     if len(shared) < 2 or any("" in names or len(names) >= 2 * len(shared) for names in classes.values()):
-        return paths, {"label": [*tops]}, ()
+        return [_row(path, label=top) for path, (top, *_) in parts.items()], ()
     note = f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"
-    return paths, {"label": [*seconds], "domain": [*tops]}, (note,)
+    return [_row(path, label=name, domain=top) for path, (top, name, _) in parts.items()], (note,)
 
 
-def _as_published(
-    files: Files, record: DatasetRecord
-) -> tuple[Sequence[str | None], dict[str, list[str]], str]:
+def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]:
     """Read a known dataset as its authors publish it; nothing if it isn't laid out so.
 
     FairFace has a table of labels, and a folder of images per margin. Food-101 and Oxford-Pets have the class
     in the path or name of an image, and may list the images of a split.
 
     Returns:
-        The image of each row, the columns, and the table.
+        The rows, and the table.
     """
     if record.kind == "bias":
         table = next((path for path in files.openers if path.endswith((*FAIRFACE_TABLES, *TABLES))), "")
@@ -157,20 +154,17 @@ def _as_published(
         images = [path for path in files.images if margin in path or not has_margins]
         if not table or not images:
             raise InputError(f"{files.source!r} lacks labels.csv or {margin}, which {record.name!r} has.")
-        return *_read_table(files, table, images), table
-    paths: list[str | None] = [
-        path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path
-    ]
+        return _read_table(files, table, images), table
+    paths = [path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path]
     if not paths or not (record.listed or record.label_in_name):
-        return [], {}, ""
-    if record.listed:
-        lists = [path for path in files.openers if f"/{path}".endswith(f"/{record.listed}")]
-        lines = files.read(lists[0]).decode("utf-8", "replace").splitlines() if lists else []
+        return [], ""
+    if lists := [path for path in files.openers if f"/{path}".endswith(f"/{record.listed}")]:
+        lines = files.read(lists[0]).decode("utf-8", "replace").splitlines()
         stems = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
-        paths = match(stems, filter(None, paths), record.listed, endings=(".jpg", ".jpeg", ".png"))
-        if None in paths:
-            missing = stems[paths.index(None)]
-            raise InputError(f"{files.source!r} has no image {missing!r}, which {record.listed} names.")
-    folders = [["", *(path or "").split("/")] for path in paths]
-    labels = [parts[-1].rpartition("_")[0] if record.label_in_name else parts[-2] for parts in folders]
-    return paths, {"label": labels}, ""
+        matched = match(stems, paths, record.listed, endings=(".jpg", ".jpeg", ".png"))
+        if missing := [stem for stem, path in zip(stems, matched, strict=True) if not path]:
+            raise InputError(f"{files.source!r} has no image {missing[0]!r}, which {record.listed} names.")
+        paths = [*filter(None, matched)]
+    if record.label_in_name:
+        return [_row(path, label=path.rpartition("/")[2].rpartition("_")[0]) for path in paths], ""
+    return [_row(path, label=f"/{path}".split("/")[-2]) for path in paths], ""

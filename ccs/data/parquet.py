@@ -213,8 +213,8 @@ class ImageColumn:
     def __init__(self, groups: Sequence[_Group], column: str) -> None:
         self._groups, self._column = groups, column
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._group, self._first = None, 0
-        self._batch, self._batches = (), iter(())  # an empty array would import pandas
+        self._group: _Group | None = None
+        self._first, self._batch, self._batches = 0, (), iter(())  # an empty array would import pandas
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageColumn, (self._groups, self._column)

@@ -53,11 +53,12 @@ def _show(s: Scene, factor: str, value: str) -> Scene:
         rng = np.random.default_rng((s.seed, 3))
         gender, tone = (group[rng.integers(len(group))] for group in (words.GENDERS, words.SKIN_TONES))
         return _worker(s, value, gender, tone)
-    if factor not in ("thing", "unseen"):
-        return replace(s, **{factor: value})
-    things = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
-    style = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)] if factor == "unseen" else s.style
-    return replace(s, style=style, **things)
+    change: dict[str, Any] = {factor: value}
+    if factor in ("thing", "unseen"):
+        change = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
+    if factor == "unseen":
+        change["style"] = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
+    return replace(s, **change)
 
 
 def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
