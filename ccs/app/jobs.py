@@ -12,13 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from ccs.errors import InputError
-
 log = logging.getLogger(__name__)
 
 OF_ADDRESS, OF_ALL = 32, 200  # waiting and running jobs: of an address, and of all
 SILENT = 20.0  # seconds without a poll after which a job ends
-FAILED = "Something went wrong; the error was logged. Any click tries again."
 Tell = Callable[[float, str], None]
 """A function that publishes the progress of work: the share that is done, and a phrase for its step."""
 Work = Callable[["Job"], dict[str, str]]
@@ -99,7 +96,11 @@ class Job:
                 self.regions |= self.work(self)
             except Exception:
                 log.exception("work for a page failed")
-                self.regions |= {"main" if self.kind == "view" else "note": FAILED}
+                self.fail("Something went wrong; the error was logged. Any click tries again.")
+
+    def fail(self, sentence: str) -> None:
+        """Show a sentence in place of the results."""
+        self.regions |= {"main" if self.kind == "view" else "note": sentence}
 
     async def finished(self, seconds: float) -> None:
         """Wait for the end of the job, at most `seconds`."""
@@ -120,11 +121,11 @@ class Jobs:
         self._threads = ThreadPoolExecutor(OF_ALL)
 
     def start(self, job: Job) -> None:
-        """Start a job. Raises InputError if too many jobs wait, of this address or of all."""
+        """Start a job. It ends with a sentence if too many jobs wait, of this address or of all."""
         waiting = Counter(other.client for other in self._jobs if not other.ends)
         if waiting.total() >= OF_ALL or waiting[job.client] >= OF_ADDRESS:
             job.end.set()
-            raise InputError("Too much is being computed right now. Try again in a moment.")
+            return job.fail("Too much is being computed right now. Try again in a moment.")
         self._jobs.append(job)
         self.start_waiting()
 

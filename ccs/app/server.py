@@ -88,10 +88,7 @@ class Pages:
             session.jobs[kind].stopped = True
         session.jobs[kind] = job = Job(session.client, work, kind)
         self.sessions.keep(key, session)
-        try:
-            self.jobs.start(job)
-        except InputError as error:
-            session.notify(str(error))
+        self.jobs.start(job)
         return job
 
     async def watch(self, request: Request) -> Response:

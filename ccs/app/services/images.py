@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -20,26 +20,22 @@ from ccs.app.services.uploads import InputImage
 from ccs.app.state import NO_HEADS
 from ccs.heads import IMAGE, TEXT, HeadSet, changes
 
-if TYPE_CHECKING:
-    from ccs.model.encoder import Trunk
-
 T = TypeVar("T")
 
 MOST, STEP = 120, 10**11  # limits of a part: images, and floating-point operations
 TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # cached activations: of the first layer, and of others
-
-Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
 class Whole(NamedTuple):
     """Images as a model embeds them with all heads on.
 
     Attributes:
-        trunk: Activations below the first layer with heads that can be ablated, None if too large to keep.
+        trunk: A `Trunk`, the activations below the first layer with heads that can be ablated; None if it is
+            too large to keep.
         base: Embeddings [n, d].
     """
 
-    trunk: Trunk | None
+    trunk: Any
     base: np.ndarray
 
 
@@ -197,7 +193,7 @@ class Images:
         )
 
 
-def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> Extremes:
+def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> tuple[list[tuple[int, float]], ...]:
     """Return pictures whose contribution lies farthest along a direction, and against it.
 
     Args:

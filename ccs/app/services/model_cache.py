@@ -96,9 +96,8 @@ def saw_drawings_only(name: str) -> bool:
 
 def describe_kind(name: str) -> str:
     """Return what a model is: a toy model of drawings or photographs, or a CLIP."""
-    if name == PHOTO:
-        return "toy model, photographs"
-    return "toy model, drawings" if saw_drawings_only(name) else "CLIP"
+    toy = "toy model, photographs" if name == PHOTO else "toy model, drawings"
+    return toy if name in embedded() else "CLIP"
 
 
 def bundled_models() -> tuple[str, ...]:
