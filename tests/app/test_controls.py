@@ -4,14 +4,10 @@ import re
 import shlex
 from dataclasses import replace
 from html import unescape
-from io import BytesIO
-from urllib.parse import parse_qsl
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastapi import UploadFile
-from PIL import Image
 
 import ccs
 import ccs_benchmark
@@ -22,7 +18,6 @@ from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
 from ccs.app import page
 from ccs.app.controls import MAX_HISTORY
-from ccs.app.links import OTHER_FILES
 from ccs.app.page import regions
 from ccs.app.views import VIEWS, claims, classify, fairer, query
 from ccs.app.views.query import BiasQuery, embed_query
@@ -30,7 +25,6 @@ from ccs.cli.command_line import command as subcommand
 from ccs.metrics.accuracy import class_weights
 from ccs.model.editing import fit_edits
 from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
-from tests.support.datasets_sample import saved
 
 
 def test_a_planted_bias_is_the_claim(app):
@@ -141,21 +135,6 @@ def test_planted_heads_are_marked(app, monkeypatch):
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
     claim = claims.find_claim(app.records("organism"))
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
-
-
-def test_a_link_made_with_own_images_says_so(app):
-    screen = opened(app, {"tab": "classify"})
-    picture = saved(Image.new("RGB", (70, 50), "red"))
-    do(screen, "images/add", files=[UploadFile(BytesIO(picture), filename="red.png")])
-    link = dict(parse_qsl(screen.state.query()))
-    again = opened(app, link, screen.session)
-    assert again.images.originals[0].name == "red.png"
-    assert not screen.session.notices
-    other = opened(app, link)
-    assert OTHER_FILES.format("images") in other.session.notices[0]
-    assert "images" not in other.state.query()
-    do(screen, "images/example")
-    assert "images" not in screen.state.query()
 
 
 BOTH = "L7.H2 T2.H0 T3.H1"

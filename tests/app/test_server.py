@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from ccs.app import jobs, server
 from ccs.app.jobs import Job, Jobs
+from ccs.app.links import OTHER_FILES
 from ccs.app.server import make_server
 from ccs.app.views import VIEWS
 from tests.support.app_page import opened
@@ -20,6 +21,7 @@ from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
 
 pytestmark = MARKS
+FOREIGN = OTHER_FILES.format("images").partition("'")[2]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +73,21 @@ def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
     caplog.clear()
 
 
-def test_images_stay_with_their_page(client):
+def test_images_stay_with_their_page_and_a_link_made_with_them_says_so(client):
     page = visit(client, "tab=classify").whole()
     page.post("images/add", files=[("files", ("<b>red.png", png()))]).whole()
     assert "&lt;b&gt;red.png" in page["left"]
     page.post("images/add", files=[("files", ("bad.png", b"no image"))]).whole()
     assert "bad.png isn&#39;t an image" in page["top"]
+    page.post("notices/close")
     assert "red.png" in page.post("show").whole()["left"]  # a reload
-    assert "red.png" not in visit(client, page.at).whole()["left"]  # a link
+    assert FOREIGN not in page["top"]
+    other = visit(client, page.at).whole()
+    assert "red.png" not in other["left"]
+    assert FOREIGN in other["top"]
+    assert "images" not in dict(parse_qsl(other.post("show").at))
     assert "red.png" not in page.post("images/example", example="subjects:0").whole()["left"]
+    assert "images" not in dict(parse_qsl(page.at))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs import HeadSet, InputError, results
+from ccs import HeadSet, results
 from ccs.analysis.bias import MEAN
 from ccs.analysis.galleries import embed_occupations
 from ccs.app import api
@@ -256,17 +256,6 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     unchanged_stages = {path.parent.name for path, _ in stamps.items() & shards().items()}
     assert {"statistics", "texts", "checks"} <= unchanged_stages
     assert "spans" not in unchanged_stages
-
-
-def test_data_are_opened_before_models_and_told_once(tiny_folder, tmp_path, monkeypatch, capsys):
-    def gated(*_, **__):
-        raise InputError("it is gated")
-
-    monkeypatch.setattr(ccs, "load", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr(inputs, "open_images", gated)
-    two = ["--model", str(tiny_folder), "--model", "organism", "--images", "imagenet", "--texts", "world"]
-    assert compute.main([*two, "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == "error: it is gated\n"
 
 
 def test_a_model_that_is_not_accessible_is_left_out(hub, tiny_folder, texts, tmp_path, capsys):

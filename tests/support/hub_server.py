@@ -75,7 +75,6 @@ class Hub(LocalServer):
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.renamed: dict[str, str] = {}  # old name -> new one
-        self.sent = 0  # bytes of files
 
     def put(self, kind, name, files):
         """Make a public repository with one commit, in place of an earlier one.
@@ -225,7 +224,6 @@ class _Call:
         parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
         response = Response(parts, headers=headers, content_type="application/octet-stream")
         response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
-        self.hub.sent += response.content_length if self.request.method == "GET" else 0
         return response
 
 
