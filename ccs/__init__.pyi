@@ -29,7 +29,8 @@ from ccs.heads import HeadSet as HeadSet
 from ccs.heads import Intervention as Intervention
 from ccs.metrics.skew import max_skew as max_skew
 from ccs.model.ablation import ablate as ablate
-from ccs.model.extraction import extract_image_encoder as extract_image_encoder
+from ccs.model.external import extract_image_encoder as extract_image_encoder
+from ccs.model.external import register_encoder as register_encoder
 from ccs.model.head_statistics import Moments as Moments
 from ccs.model.head_statistics import collect_moments as collect_moments
 from ccs.model.loading.sources import list_models as list_models
@@ -37,6 +38,5 @@ from ccs.model.maps import attention as attention
 from ccs.model.maps import heatmap as heatmap
 from ccs.model.model import Model as Model
 from ccs.model.model import load as load
-from ccs.model.registration import register_encoder as register_encoder
 from ccs.texts.textspan import Span as Span
 from ccs.texts.textspan import textspan as textspan

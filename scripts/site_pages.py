@@ -22,7 +22,7 @@ GENERATED = {"tables.md": reference_pages.results_schema, "commands.md": referen
 MODULES = {
     "Models": (
         "ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation",
-        "ccs.model.extraction",
+        "ccs.model.external",
     ),
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (

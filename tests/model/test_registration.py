@@ -53,8 +53,6 @@ def decompose(module):
         stem=lambda pixels: vit.patch_embed(pixels) + vit.pos_embed,
         blocks=[decompose_block(layer) for layer in vit.blocks],
         readout=OneNorm(vit.fc_norm, linear, len(vit.blocks), prefix=0),
-        width=32,
-        dim=DIM,
         tokens=9,
         prefix=0,
         image_size=(24, 24),
@@ -68,7 +66,7 @@ def is_small_vit(module):
 @pytest.fixture
 def vit(monkeypatch):
     monkeypatch.setattr(encoders, "REGISTERED", [])
-    monkeypatch.setattr("ccs.model.registration.REGISTERED", encoders.REGISTERED)
+    monkeypatch.setattr("ccs.model.external.REGISTERED", encoders.REGISTERED)
     module = SmallViT().eval()
     shake(module, 0)
     return module
