@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, IMAGE, TEXT, HeadSet
-from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
+from ccs.heads import ENCODERS, IMAGE, HeadSet
+from ccs.model.encoders import decompose_image_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
@@ -66,7 +66,8 @@ class Encoder(Decomposition):
             float32.
         chosen: The layers whose heads are scored, "all" or their numbers; by default the last four blocks and
             the pool.
-        parts: The parts of another module.
+        parts: The parts of another module, such as a text encoder.
+        letter: The encoder's letter in the names of its heads.
 
     Raises:
         InputError: If a layer does not exist, or the module can't be decomposed by head, with the reason.
@@ -78,9 +79,10 @@ class Encoder(Decomposition):
         autocast: torch.dtype | None = None,
         chosen: ChosenLayers | None = None,
         parts: Parts | None = None,
+        letter: str = IMAGE,
     ) -> None:
         parts = decompose_image_encoder(module) if parts is None else parts
-        super().__init__(parts)
+        super().__init__(parts, letter)
         self._module = module
         self._autocast = autocast
         self._stem = parts.stem
@@ -235,12 +237,10 @@ class Encoder(Decomposition):
             branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
             for index, heads in ablation_sets:
                 branches[heads.of_layer(layer)].append((index, heads))
-            if len(branches) > 1:
-                for off, members in branches.items():
-                    after = part.finish(x, changed_values(values, off, part.n_heads))
-                    self._descend(after, layer + 1, members, out, None if off else record)
-                return
-            off, ablation_sets = next(iter(branches.items()))
+            *others, (off, ablation_sets) = branches.items()
+            for heads, members in others:
+                after = part.finish(x, changed_values(values, heads, part.n_heads))
+                self._descend(after, layer + 1, members, out, None if heads else record)
             x = part.finish(x, changed_values(values, off, part.n_heads))
             record = None if off else record
             layer += 1
@@ -351,20 +351,3 @@ class Encoder(Decomposition):
                 entering=record.entering or {},
             )
         return embedded[:-1], readout
-
-
-class TextEncoder(Encoder):
-    """The text encoder of one model. Texts of a batch are read at the same token, which its stem puts first.
-
-    Args:
-        clip: open_clip's model.
-
-    Raises:
-        InputError: If it can't be decomposed by head, with the reason.
-    """
-
-    letter = TEXT
-
-    def __init__(self, clip: Any) -> None:
-        parts, self.read_at = decompose_text_encoder(clip)
-        super().__init__(clip, parts=parts)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import MEAN, TEXT, Head, Heads, HeadSet, Intervention, changes
-from ccs.model.encoder import BATCH_TOKENS, Encoder, TextEncoder, Trunk
+from ccs.model.encoder import BATCH_TOKENS, Encoder, Trunk
+from ccs.model.encoders import decompose_text_encoder
 from ccs.model.inputs import as_sequence, batch_length
 
 TOKENIZED = 8192
@@ -95,15 +96,18 @@ class Side:
         chosen, n, dim = self.encoder.all_heads if heads is None else heads, len(inputs), self.encoder.dim
         self.encoder.require_heads(chosen)
         embeddings = np.empty((len(ablation_sets), n, dim), np.float32)
-        direct = np.empty((n, len(chosen), dim), np.float32)
+        direct: np.ndarray = np.empty((n, len(chosen), dim), np.float32)
         remainder = np.empty((n, dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
             units, readout = self.encoder.embed_and_read(part, ablation_sets, heads)
             effects, others = self.encoder.contributions(readout, heads)
             embeddings[:, rows] = units.cpu().numpy()
             direct[rows], remainder[rows] = effects.cpu().numpy(), _finite(others)
-        parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
-        return embeddings[0] if single else embeddings, parts
+        if heads is None:  # by layer; layers may differ in number of heads
+            by_layer = np.zeros((n, self.encoder.n_layers, self.encoder.n_heads, dim), np.float32)
+            by_layer[:, [head.layer for head in chosen], [head.head for head in chosen]] = direct
+            direct = by_layer
+        return embeddings[0] if single else embeddings, Contributions(direct, remainder)
 
     def embed(self, inputs: Any, ablate: AblationSets = None, batch_size: int | None = None) -> np.ndarray:
         """Compute unit embeddings, float32.
@@ -148,32 +152,18 @@ class Side:
             raise InputError("A mean needs at least one image or text.")
         shares = np.full(len(inputs), 1 / len(inputs)) if weights is None else weights
         sums: dict[Head, Tensor] = defaultdict(lambda: torch.zeros((), device=encoder.device))
-
-        def add(layer: int, values: Tensor) -> Tensor:
-            """Add a batch's share of the means, and leave the values unchanged.
-
-            Args:
-                layer: The layer's number.
-                values: The heads' outputs [n, T, H d].
-            """
-            d, tokens = encoder.layers[layer].head_dim, slice(0, 1 if encoder.letter == TEXT else None)
-            for head in replaced.of_layer(layer):
-                outputs = values[:, tokens, head.head * d : head.head * d + d].double()
-                sums[head] = sums[head] + torch.einsum("n,ntd->td", share.to(outputs.device), outputs)
-            return values
-
+        first, last = replaced.layers[0], replaced.layers[-1]
+        tokens = slice(0, 1 if encoder.letter == TEXT else None)
         for rows, batch in self.batches(inputs):
-            share = torch.from_numpy(shares[rows])
-            encoder.with_values(encoder.trunk(batch, replaced.layers[0]), add)
+            trunk, share = encoder.trunk(batch, first), torch.from_numpy(shares[rows]).to(encoder.device)
+            for layer in range(first, last + 1):
+                values, d = encoder.head_outputs(trunk), encoder.layers[layer].head_dim
+                for head in replaced.of_layer(layer):
+                    outputs = values[:, tokens, head.head * d : head.head * d + d].double()
+                    sums[head] = sums[head] + torch.einsum("n,ntd->td", share, outputs)
+                trunk = encoder.next_trunk(trunk, values)
         means = {head: total.float() for head, total in sums.items()}
         return Intervention(heads, {**(heads.means or {}), MEAN: means})
-
-    def _by_layer(self, direct: np.ndarray) -> np.ndarray:
-        """Split effects of all heads [n, heads, dim] by layer; layers may differ in number of heads."""
-        heads, encoder = list(self.encoder.all_heads), self.encoder
-        effects = np.zeros((len(direct), encoder.n_layers, encoder.n_heads, encoder.dim), np.float32)
-        effects[:, [head.layer for head in heads], [head.head for head in heads]] = direct
-        return effects
 
     def _ablation_sets(self, ablate: AblationSets) -> tuple[Sequence[HeadSet], bool]:
         """Return the sets to ablate, one if `ablate` is no list, and whether it is none."""
@@ -204,10 +194,10 @@ class Texts(Side):
         InputError: If the heads of the model's text encoder are unknown, with the reason.
     """
 
-    encoder: TextEncoder
-
     def __init__(self, model: Any) -> None:
-        self.name, self.encoder, self._model = model.name, TextEncoder(model.clip), model
+        parts, self._read_at = decompose_text_encoder(model.clip)
+        self.name, self._model = model.name, model
+        self.encoder = Encoder(model.clip, parts=parts, letter=TEXT)
 
     @property
     def weights_hash(self) -> str:
@@ -226,7 +216,7 @@ class Texts(Side):
         inputs = as_sequence(inputs)
         for start in range(0, len(inputs), TOKENIZED):
             tokens = self._model.tokenize(inputs[start : start + TOKENIZED])
-            places = self.encoder.read_at(tokens)
+            places = self._read_at(tokens)
             for place in torch.unique(places).tolist():
                 rows = torch.nonzero(places == place)[:, 0]
                 size = batch_length(batch_size, max(1, BATCH_TOKENS // (place + 1)))

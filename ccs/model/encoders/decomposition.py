@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ccs.heads import IMAGE, Head, HeadSet, changes
+from ccs.heads import Head, HeadSet, changes
 from ccs.model.encoders.parts import Layer, by_head
 from ccs.model.encoders.readouts import Parts, Route
 from ccs.model.interception import changed_values, site_of
@@ -76,10 +76,8 @@ class Decomposition:
         dim: The dimension of the embedding.
     """
 
-    letter = IMAGE
-
-    def __init__(self, parts: Parts) -> None:
-        self._readout, self._n_blocks = parts.readout, len(parts.blocks)
+    def __init__(self, parts: Parts, letter: str) -> None:
+        self.letter, self._readout, self._n_blocks = letter, parts.readout, len(parts.blocks)
         self.layers: Sequence[Layer] = parts.layers
         pool_path = parts.readout.pool_path
         self._paths = [parts.readout.linear_path] * self._n_blocks + ([pool_path] if pool_path else [])

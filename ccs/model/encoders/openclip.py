@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,6 @@ def decompose(visual: parts.Module) -> Parts | None:
         stem=lambda pixels: _embed(visual, pixels),
         blocks=[decompose_block(module) for module in visual.transformer.resblocks],
         readout=_readout(visual),
-        width=int(visual.class_embedding.shape[0]),
-        dim=int(visual.proj.shape[1]),
         tokens=int(visual.positional_embedding.shape[0]),
         prefix=1,
         image_size=(int(height), int(width)),
@@ -59,13 +57,10 @@ def decompose_block(module: parts.Module, bias: Callable[[int], Tensor] | None =
     words = f"its {type(attn).__name__} norms or scales its heads"
     parts.require_plain(attn, dict.fromkeys(("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale"), words))
     return parts.Block(
-        module=attn,
-        n_heads=int(attn.num_heads),
-        head_dim=int(attn.head_dim),
+        **parts.heads_of(attn),
         projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
         bias=bias,
         norm=lambda x: parts.layer_norm(x, module.ln_1),
-        projection=attn.out_proj,
         mlp=lambda x: module.ls_2(module.mlp(parts.layer_norm(x, module.ln_2))),
         scale=lambda: None if isinstance(module.ls_1, nn.Identity) else module.ls_1.gamma,
     )
@@ -92,23 +87,20 @@ def _pool(visual: parts.Module, linear: Linear) -> AttentionPool:
     """Return CoCa's pool, whose first query alone represents the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
-    def projection(index: int) -> parts.Affine:
+    def projections() -> Sequence[parts.Affine]:
         apart: Any = [getattr(attn, f"{name}_proj_weight", None) for name in "qkv"]
         weights = apart if attn.in_proj_weight is None else attn.in_proj_weight.chunk(3)
-        return weights[index], attn.in_proj_bias.chunk(3)[index]
+        return list(zip(weights, attn.in_proj_bias.chunk(3), strict=True))
 
     def query(_: Tensor) -> Tensor:
-        q = F.linear(parts.layer_norm(pool.query[:1], pool.ln_q), *projection(0))
+        q = F.linear(parts.layer_norm(pool.query[:1], pool.ln_q), *projections()[0])
         return parts.by_head(q, attn.num_heads)
 
     layer = parts.Layer(
-        module=attn,
-        n_heads=int(attn.num_heads),
-        head_dim=int(attn.head_dim),
-        projections=lambda: list(map(projection, range(3))),
+        **parts.heads_of(attn),
+        projections=projections,
         query=query,
         norm=lambda x: parts.layer_norm(x, pool.ln_k),
-        projection=attn.out_proj,
     )
     return AttentionPool(layer, linear, before=pool.ln_k, after=visual.ln_post)
 
@@ -116,19 +108,12 @@ def _pool(visual: parts.Module, linear: Linear) -> AttentionPool:
 def _resnet(visual: parts.Module) -> Parts:
     """Describe a ResNet, whose only heads are its pool's, with the mean of the positions as query."""
     pool, size = visual.attnpool, visual.image_size
-    n_tokens, width = pool.positional_embedding.shape
     height, wide = size if isinstance(size, tuple | list) else (size, size)
     linears = pool.q_proj, pool.k_proj, pool.v_proj
     layer = parts.Layer(
-        module=pool,
-        n_heads=int(pool.num_heads),
-        head_dim=width // int(pool.num_heads),
+        **parts.heads_of(pool),
         projections=lambda: [(linear.weight, linear.bias) for linear in linears],
-        query=lambda x: parts.by_head(
-            F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), pool.num_heads
-        ),
-        norm=lambda x: x,
-        projection=pool.c_proj,
+        query=lambda x: parts.by_head(pool.q_proj(x[:, 0]), pool.num_heads),
     )
 
     def stem(pixels: Tensor) -> Tensor:
@@ -143,9 +128,7 @@ def _resnet(visual: parts.Module) -> Parts:
         stem=stem,
         blocks=[],
         readout=AttentionPool(layer, Linear(lambda: None)),
-        width=int(width),
-        dim=int(pool.c_proj.out_features),
-        tokens=int(n_tokens),
+        tokens=len(pool.positional_embedding),
         prefix=1,
         image_size=(int(height), int(wide)),
     )
@@ -199,15 +182,12 @@ def decompose_texts(clip: parts.Module) -> tuple[Parts, ReadAt]:
     projection, linear = text.text_projection, Linear(lambda: text.text_projection)
     if isinstance(projection, nn.Linear):
         linear = Linear(lambda: projection.weight.T, lambda: projection.bias)
-    context, width = text.positional_embedding.shape
     blocks = text.transformer.resblocks
     return Parts(
         stem=stem,
         blocks=[decompose_block(module, later if causal else None) for module in blocks],
         readout=OneNorm(text.ln_final, linear, len(blocks)),
-        width=int(width),
-        dim=linear.dim(int(width)),
-        tokens=int(context),
+        tokens=len(text.positional_embedding),
         prefix=1,
         image_size=(0, 0),
     ), read_at

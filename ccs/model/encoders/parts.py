@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ccs.model.interception import head_dim, projection_name
+
 Module = Any
 Map = Callable[[Tensor], Tensor]
 Affine = tuple[Tensor, Tensor | None]
@@ -41,6 +43,12 @@ def require_plain(owner: Module, reasons: Mapping[str, str]) -> None:
             raise UnsupportedPart(words)
 
 
+def heads_of(module: Module) -> dict[str, Any]:
+    """Return the entries of a `Layer` for an attention module whose parts have usual names."""
+    sizes = {"n_heads": int(module.num_heads), "head_dim": head_dim(module)}
+    return {"module": module, "projection": getattr(module, projection_name(module)), **sizes}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """A layer of heads. By itself it is a pool, the last layer, whose heads gather the tokens by one query.
@@ -50,8 +58,8 @@ class Layer:
         n_heads: The number of heads, H.
         head_dim: Their dimension, d.
         projections: Returns the projections to queries, keys, and values: three, or one that is all of them.
-        norm: The norm before attention.
         projection: The linear module applied to the heads' outputs, side by side.
+        norm: The norm before attention, none by default.
         scale: Returns the factor on the attention's output [W] (LayerScale), or None.
         inner: A norm on the heads' outputs.
         after: A norm on the projection's output, for blocks that norm there and not before.
@@ -64,8 +72,8 @@ class Layer:
     n_heads: int
     head_dim: int
     projections: Callable[[], Sequence[Affine]]
-    norm: Map
     projection: Module
+    norm: Map = lambda x: x
     scale: Callable[[], Tensor | None] = lambda: None
     inner: Module | None = None
     after: Module | None = None

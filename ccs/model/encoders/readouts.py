@@ -84,11 +84,6 @@ class Linear:
         out, bias = self.through(x), self.bias()
         return out if bias is None else out + bias
 
-    def dim(self, width: int) -> int:
-        """Return the embedding dimension D."""
-        matrix = self.matrix()
-        return width if matrix is None else int(matrix.shape[1])
-
     def constant(self, like: Tensor) -> Tensor:
         """Return the bias, or zeros, for each of n rows [n, W]: [n, D]."""
         return self(torch.zeros_like(like))
@@ -182,7 +177,7 @@ class AttentionPool:
 
     pool: parts.Layer
     linear: Linear
-    before: parts.Module | None = None
+    before: parts.Module = None
     mlp: parts.Map | None = None
     after: parts.Module | None = None
     first_only = False
@@ -221,7 +216,6 @@ class AttentionPool:
             pooled: The pool's output [n, 1, W].
             changed: Applies ablation to the pool's heads' outputs [n, 1, H d].
         """
-        assert self.before is not None
         scale = self._scale(pooled)
         weights = (
             self.pool.attention_weights(x) / parts.spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
@@ -246,7 +240,6 @@ class AttentionPool:
         return self.linear.through(state if self.after is None else parts.centered(state) * self.after.weight)
 
     def _channel_maps(self, vectors: Tensor) -> Tensor:
-        assert self.before is not None
         pool, normed = self.pool, parts.centered(vectors) * self.before.weight
         weight = parts.rows_by_head(pool.separate_projections()[2][0], pool.n_heads)
         projection = parts.rows_by_head(pool.projection.weight.T, pool.n_heads)
@@ -272,8 +265,6 @@ class Parts:
         stem: Pixels [n, 3, s, s] -> tokens [n, T, W].
         blocks: The layers, in order.
         readout: The read-out.
-        width: The width of the tokens, W.
-        dim: The dimension of the embedding, D.
         tokens: The number of tokens, T.
         prefix: The number of tokens before those of the patches.
         image_size: Height and width in pixels.
@@ -282,8 +273,6 @@ class Parts:
     stem: parts.Map
     blocks: Sequence[parts.Block]
     readout: ReadOut
-    width: int
-    dim: int
     tokens: int
     prefix: int
     image_size: tuple[int, int]
@@ -292,3 +281,14 @@ class Parts:
     def layers(self) -> list[parts.Layer]:
         """The blocks and, if attention pools the tokens, the pool."""
         return [*self.blocks, *([] if self.readout.pool is None else [self.readout.pool])]
+
+    @property
+    def width(self) -> int:
+        """The width of the tokens, W."""
+        return int(self.layers[0].separate_projections()[2][0].shape[1])
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the embedding, D."""
+        matrix = self.readout.linear.matrix()
+        return int((self.layers[-1].projection.weight.T if matrix is None else matrix).shape[1])

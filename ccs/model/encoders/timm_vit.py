@@ -40,8 +40,6 @@ def decompose(visual: parts.Module) -> Parts | None:
         stem=stem,
         blocks=[_block(module, trunk) for module in trunk.blocks],
         readout=_readout(trunk, linear),
-        width=int(trunk.embed_dim),
-        dim=linear.dim(int(trunk.embed_dim)),
         tokens=int(embed.num_patches + trunk.num_prefix_tokens),
         prefix=int(trunk.num_prefix_tokens),
         image_size=(int(height), int(width)),
@@ -106,11 +104,8 @@ def _attention(attn: parts.Module, trunk: parts.Module) -> dict[str, Any]:
         return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
 
     return {
-        "module": attn,
-        "n_heads": int(attn.num_heads),
-        "head_dim": int(attn.head_dim),
+        **parts.heads_of(attn),
         "projections": projections,
-        "projection": attn.proj,
         "inner": None if parts.is_plain(inner) else inner,
         "rotate": None if getattr(trunk, "rope", None) is None else rotate,
         "bias": None if positions is None else lambda _: positions.get_bias(),
@@ -171,12 +166,9 @@ def _pool(trunk: parts.Module, linear: Linear) -> AttentionPool:
         return [(pool.q.weight, pool.q.bias), *zip(pool.kv.weight.chunk(2), biases, strict=True)]
 
     layer = parts.Layer(
-        module=pool,
-        n_heads=int(pool.num_heads),
-        head_dim=int(pool.head_dim),
+        **parts.heads_of(pool),
         projections=projections,
         query=lambda _: parts.by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
         norm=trunk.norm,
-        projection=pool.proj,
     )
     return AttentionPool(layer, linear, before=trunk.norm, mlp=lambda x: pool.mlp(pool.norm(x)))
