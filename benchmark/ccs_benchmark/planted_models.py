@@ -20,7 +20,8 @@ from ccs.bundled import Planted
 from ccs.errors import InputError
 from ccs.files import endpoint, sha256
 from ccs.heads import IMAGE, Head, HeadSet
-from ccs.model.model import Model, embedded
+from ccs.model.loading.sources import embedded
+from ccs.model.model import Model
 from ccs_benchmark import variants
 
 if TYPE_CHECKING:

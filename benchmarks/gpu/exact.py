@@ -16,7 +16,8 @@ from ccs import HeadSet
 from ccs.metrics.bias import measure
 from ccs.metrics.ranking import Ranking
 from ccs.model.export import WeightChange, changed_weights
-from ccs.model.model import Contributions, Model
+from ccs.model.model import Model
+from ccs.model.side import Contributions
 
 PART = "exactness"
 PLANS, TEXTS, K = 4, 400, 5

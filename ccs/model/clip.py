@@ -70,7 +70,7 @@ class PlainVision(nn.Module):
     def __init__(self, dim: int, config: dict[str, Any]) -> None:
         super().__init__()
         size, patch, width = config["image_size"], config["patch_size"], config["width"]
-        self.image_size, self.preprocess_cfg = (size, size), dict[str, Any]()
+        self.image_size = (size, size)
         self.conv1 = nn.Conv2d(3, width, patch, patch, bias=False)
         self.class_embedding = nn.Parameter(torch.zeros(width))
         self.positional_embedding = nn.Parameter(torch.zeros((size // patch) ** 2 + 1, width))

@@ -23,14 +23,7 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, Head, Heads, HeadSet, Intervention, changes
 from ccs.model.ablation import has_class_token
 from ccs.model.encoder import Encoder, Trunk
-from ccs.model.interception import (
-    Ablation,
-    applied,
-    changed_values,
-    head_dim,
-    projection_name,
-    require_heads,
-)
+from ccs.model.interception import Ablation, applied, changed_values, head_dim, projection_name, require_heads
 from ccs.model.side import Side
 from ccs.model.structure import attention_modules
 
@@ -64,16 +57,11 @@ def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, str
         basis = basis[sizes > _NOISE * torch.maximum(sizes.max(), mean.norm())]
         removed = basis.T @ basis
     else:
-        erased, retained = (_gram(directions) for directions in (groups, classes))
+        grams = [directions.T @ directions for directions in (groups, classes)]
+        erased, retained = (gram / torch.linalg.matrix_norm(gram, 2).clamp_min(1e-30) for gram in grams)
         cost = (1 - strength) * erased + strength * (retained + FLOOR * identity)
         removed = torch.linalg.solve(cost, (1 - strength) * erased).T
     return torch.cat([(identity - removed).T, (removed @ mean)[None]])
-
-
-def _gram(directions: Tensor) -> Tensor:
-    gram: Tensor = directions.T @ directions
-    scaled: Tensor = gram / torch.linalg.matrix_norm(gram, 2).clamp_min(1e-30)
-    return scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,11 +164,7 @@ def _record(attention: Any, path: str, run: Callable[[], object], n: int) -> Ten
 
 
 def fit_edits(
-    side: Side,
-    heads: HeadSet,
-    inputs: Any,
-    groups: Mapping[str, Any],
-    preserve: Preserved | None = None,
+    side: Side, heads: HeadSet, inputs: Any, groups: Mapping[str, Any], preserve: Preserved | None = None
 ) -> tuple[Intervention, list[dict[str, Any]]]:
     """Fit the maps of an intervention that erases attributes from heads.
 
@@ -206,17 +190,14 @@ def fit_edits(
     encoder.require_heads(heads)
     fitted = Intervention(heads)
     maps = {name: dict(known) for name, known in (fitted.means or {}).items()}
-    erased = {
-        head: change
-        for head, change in changes(heads)
-        if change.attribute and head not in maps.get(change.replacement, {})
-    }
+    attributes = {head: change for head, change in changes(heads) if change.attribute}
+    erased = {head: by for head, by in attributes.items() if head not in maps.get(by.replacement, {})}
     if not erased:
         return fitted, []
     first = min(head.layer for head in heads)
     people, order = _open_trunks(side, inputs, first)
     controls, control_order = _open_trunks(side, preserve.inputs, first)
-    names = {change.attribute for change in erased.values()}
+    names = [change.attribute for change in erased.values()]
     codes = {name: _group_numbers(groups.get(name, ()), order, name) for name in names}
     labels = _group_numbers(preserve.labels, control_order, "class") if controls else torch.empty(0)
     for layer in range(first, max(erased).layer + 1):

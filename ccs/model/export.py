@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,18 +88,24 @@ def export(model: Model, change: HeadSet | WeightChange, folder: str | Path) -> 
     change = change if isinstance(change, WeightChange) else WeightChange(change)
     model.encoder.require_heads(change.ablated.of_encoder(IMAGE))
     weights = changed_weights(model, change)
-    with new_folder(Path(folder)) as draft:
-        if source is not None:
-            _write_checkpoint(weights, source, draft)
-        else:
-            _write_weights({**model.clip.state_dict(), **weights}, draft / _WEIGHTS)
-            config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
-            (draft / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-        difference = _difference(model, change, draft)
-        if not difference <= TOLERANCE:
-            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-        card = model_card(model, change, difference, "transformers" if source else "open_clip")
-        (draft / _CARD).write_text(card, "utf-8")
+    folder = Path(folder)
+    with disk_errors(folder.parent):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is already there; name a new folder to export to.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            draft = Path(scratch, "model")
+            draft.mkdir()
+            if source is None:
+                _write_open_clip(model, weights, draft)
+            else:
+                _write_checkpoint(weights, source, draft)
+            difference = _difference(model, change, draft)
+            if not difference <= TOLERANCE:
+                raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
+            card = model_card(model, change, difference, "transformers" if source else "open_clip")
+            (draft / _CARD).write_text(card, "utf-8")
+            draft.replace(folder)
     return difference
 
 
@@ -120,20 +125,6 @@ def _write_checkpoint(weights: dict[str, Tensor], source: Path, draft: Path) -> 
         if file.is_file() and not weights_or_card and not file.name.endswith(".index.json"):
             shutil.copy(file, draft)
     checkpoint.save_pretrained(draft)
-
-
-@contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write to, which becomes `folder` in the end; InputError if that isn't empty."""
-    with disk_errors(folder.parent):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} is already there; name a new folder to export to.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            draft = Path(scratch) / "model"
-            draft.mkdir()
-            yield draft
-            draft.replace(folder)
 
 
 def model_card(model: Model, change: WeightChange, difference: float, library: str) -> str:
@@ -194,38 +185,36 @@ def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
             weight[:, columns] *= head_change.factor
     weights = {**model.clip.state_dict(), **changed}
     for kind, projections in _LAST_PROJECTIONS.items():
-        if (matrix := getattr(change, kind)) is not None:
-            product = _multiplied(weights, projections, torch.as_tensor(matrix, dtype=torch.float64))
-            if not product:
-                raise InputError(
-                    f"In this architecture the embeddings of {kind} do not end in a linear map, so no "
-                    "weights can hold the projection."
-                )
-            changed |= product
+        if (matrix := getattr(change, kind)) is None:
+            continue
+        product = torch.as_tensor(matrix, dtype=torch.float64)
+        last = [name for name in weights if {name, name.rpartition(".")[0]} & set(projections)]
+        if not last:
+            raise InputError(
+                f"In this architecture the embeddings of {kind} do not end in a linear map, so no "
+                "weights can hold the projection."
+            )
+        for name in last:  # a parameter [W, d], or a module's weight [d, W] and bias [d]
+            values = weights[name].cpu().double()
+            mapped = values @ product.T if name in projections else product @ values
+            changed[name] = mapped.to(weights[name])
     return changed
 
 
-def _multiplied(weights: dict[str, Tensor], projections: Sequence[str], matrix: Tensor) -> dict[str, Tensor]:
-    """Return the model's last projection, with its results multiplied by a matrix [d, d]."""
-    for name in projections:
-        if name in weights:  # [W, d]
-            return {name: (weights[name].cpu().double() @ matrix.T).to(weights[name])}
-        linear = {f"{name}.weight", f"{name}.bias"} & set(weights)  # [d, W], perhaps [d]
-        if linear:
-            return {part: (matrix @ weights[part].cpu().double()).to(weights[part]) for part in linear}
-    return {}
-
-
-def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
+def _write_open_clip(model: Model, changed: dict[str, Tensor], draft: Path) -> None:
+    """Write a folder of open_clip: weights, as halves if that loses nothing, and configuration."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    weights = {**model.clip.state_dict(), **changed}
     if all(torch.equal(values.half().to(values.dtype), values) for values in weights.values()):
         weights = {name: values.half() for name, values in weights.items()}
     try:
-        save_file({name: values.detach().contiguous() for name, values in weights.items()}, path)
+        save_file({name: values.contiguous() for name, values in weights.items()}, draft / _WEIGHTS)
     except SafetensorError as error:
         raise InputError(f"The weights can't be written: {error}.") from None
+    config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
+    (draft / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
 
 
 @torch.no_grad()

@@ -85,12 +85,7 @@ class Moments:
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
             raise InputError("Statistics of different models or heads can't be added.")
-        return replace(
-            self,
-            count=self.count + other.count,
-            total=[a + b for a, b in zip(self.total, other.total, strict=True)],
-            products=[a + b for a, b in zip(self.products, other.products, strict=True)],
-        )
+        return self.plus_sums(other.sums())
 
     def sums(self) -> dict[str, np.ndarray]:
         """Return `total` [r] and `products` [r, r] by head, and the number of images [1], for `plus_sums`."""
@@ -100,10 +95,9 @@ class Moments:
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
         """Return the statistics with the `sums` of other images added."""
-        total, products = (
-            [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
-        )
-        return self + replace(self, count=int(arrays["count"][0]), total=total, products=products)
+        total = [part + arrays[f"total.{row}"] for row, part in enumerate(self.total)]
+        products = [part + arrays[f"products.{row}"] for row, part in enumerate(self.products)]
+        return replace(self, count=self.count + int(arrays["count"][0]), total=total, products=products)
 
     def second(self, row: int) -> np.ndarray:
         """Return the second moment, not centered, of the coordinates of the head in a row: float64 [r, r]."""

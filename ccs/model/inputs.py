@@ -82,9 +82,8 @@ def to_pixels(image: Image.Image, config: Mapping[str, Any], size: tuple[int, in
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         return image_transform_v2(PreprocessCfg(**config), is_train=False)(image)  # type: ignore[no-any-return]
-    resample = (
-        Image.Resampling.BILINEAR if "bilinear" in config["interpolation"] else Image.Resampling.BICUBIC
-    )
+    is_linear = "bilinear" in config["interpolation"]
+    resample = Image.Resampling.BILINEAR if is_linear else Image.Resampling.BICUBIC
     if config["resize_mode"] == "squash":
         image = image.resize((width, height), resample)
     else:

@@ -19,14 +19,11 @@ from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, Encoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
-from ccs.model.inputs import OPENAI, as_sequence, batch_length, to_pixels
+from ccs.model.inputs import OPENAI, PREPROCESSING, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
 from ccs.model.loading.config import CONFIG_FILE, MAX_CONFIG_BYTES
-from ccs.model.loading.footprint import require_room
-from ccs.model.loading.sources import Source, find_model, usable_device
-from ccs.model.loading.sources import embedded as embedded
+from ccs.model.loading.sources import Source
 from ccs.model.side import AblationSets, Side, Texts
-from ccs.model.side import Contributions as Contributions
 
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded when needed), pixels [n, 3, s, s] from `preprocess`, or activations from
@@ -36,11 +33,7 @@ _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def load(
-    name: str,
-    *,
-    device: str = "cpu",
-    precision: str = "fp32",
-    layers: ChosenLayers | None = None,
+    name: str, *, device: str = "cpu", precision: str = "fp32", layers: ChosenLayers | None = None
 ) -> Model:
     """Load a model.
 
@@ -69,10 +62,7 @@ def load(
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
-    source = find_model(name)
-    require_room(source.name, source.memory)
-    clip, tokenizer = create(source, usable_device(device))
-    return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
+    return Model(*create(name, device), _PRECISIONS[precision], layers)
 
 
 class Model(Side):
@@ -107,8 +97,9 @@ class Model(Side):
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
         self._source, self.config = source, source.config
         self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
-        self._hashed: tuple[Any, list[float], str] | None = None
-        self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
+        self._hashed: tuple[Any, str] | None = None
+        of_registry = getattr(clip.visual, "preprocess_cfg", {})
+        self.preprocess_config: dict[str, Any] = {**PREPROCESSING, **of_registry, **source.preprocess}
         self._set_encoder(layers)
         self.logit_scale = float(clip.logit_scale.detach().exp())
         bias = getattr(clip, "logit_bias", None)
@@ -151,12 +142,12 @@ class Model(Side):
     def weights_hash(self) -> str:
         """sha256 of all weights of both encoders, by name, as float32; results are keyed by it.
 
-        It is computed again if weights were replaced or changed in place. Writes through `.data` leave no
-        trace that is cheap to see; `rehash` notices them, too.
+        It is computed again if a weight was replaced or changed in place, or its sum changed, as by a write
+        through `.data`.
         """
         weights = sorted(self.clip.state_dict().items())
         state = [
-            (name, values.data_ptr(), 0 if values.is_inference() else values._version)
+            (name, values.data_ptr(), 0 if values.is_inference() else values._version, float(values.sum()))
             for name, values in weights
         ]
         if self._hashed is None or self._hashed[0] != state:
@@ -164,18 +155,8 @@ class Model(Side):
             for name, values in weights:
                 digest.update(f"{name} {tuple(values.shape)}\n".encode())
                 digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
-            self._hashed = state, self._weight_sums(), digest.hexdigest()
-        return self._hashed[2]
-
-    def rehash(self) -> str:
-        """Return `weights_hash`, computed again if the sum of a weight changed; this reads all weights."""
-        if self._hashed is not None and self._hashed[1] != self._weight_sums():
-            self._hashed = None
-        return self.weights_hash
-
-    def _weight_sums(self) -> list[float]:
-        """Sum each weight, which reads all of them."""
-        return [float(values.sum()) for values in self.clip.state_dict().values()]
+            self._hashed = state, digest.hexdigest()
+        return self._hashed[1]
 
     def in_float32(self) -> Model:
         """Return this model without autocast, with the same weights."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
+import json
+import re
 import runpy
 import sys
 from collections.abc import Sequence
@@ -17,27 +18,31 @@ from typing import Any
 import torch
 
 from ccs.errors import InputError
-from ccs.model.inputs import PREPROCESSING
 from ccs.model.loading import weights
 from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
-from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
+from ccs.model.loading.footprint import require_room
+from ccs.model.loading.sources import UNTRAINED, Source, find_model, no_weights, untrained, usable_device
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_WEIGHTS_BYTES = 24 * 2**30
 
 
-def create(source: Source, device: torch.device) -> tuple[Any, Any]:
-    """Build the module, ready for use, and its tokenizer.
+def create(name: str, device: str) -> tuple[Source, Any, Any]:
+    """Find a model, and build its module, ready for use, and its tokenizer.
 
     Args:
-        source: The model.
-        device: The device of its weights.
+        name: As in `ccs.load`.
+        device: As in `ccs.load`.
 
     Raises:
-        InputError: If the weights can't be loaded or aren't finite.
+        InputError: If there is no such model or not enough memory, or the weights can't be loaded or aren't
+            finite.
     """
+    source = find_model(name)
+    require_room(source.name, source.memory)
+    place = usable_device(device)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -46,10 +51,10 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
         raise
     except Exception as error:  # open_clip, safetensors, torch, and the Hub raise dozens of exception types
         raise InputError(no_weights(source.name, source.location, error)) from error
-    for name, values in clip.named_parameters():
+    for weight, values in clip.named_parameters():
         if not torch.isfinite(torch.stack(torch.aminmax(values))).all():  # without a copy of the largest
-            raise InputError(f"The weights of {source.name} are not all finite numbers: {name} is not.")
-    return clip.to(device).eval().requires_grad_(False), tokenizer
+            raise InputError(f"The weights of {source.name} are not all finite numbers: {weight} is not.")
+    return source, clip.to(place).eval().requires_grad_(False), tokenizer
 
 
 def _known(source: Source) -> tuple[Any, Any]:
@@ -95,27 +100,25 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
             print(f"{source.name} has no {' and no '.join(missing)}: OpenAI's are used.", file=sys.stderr)
     else:
         files, tokenizer = [_first(place, weights.WEIGHTS_FILES)], _tokenizer(text, place)
-    shapes: dict[str, list[int]] = {}
+    names = set[str]()
     for weights_file in files:
         with safe_open(weights_file, "pt") as file:  # reads the header only
-            shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    weights.require_plain_names(shapes)
-    wanted, held = source.values, sum(map(math.prod, shapes.values()))
+            names.update(file.keys())
+    weights.require_plain_names(names)
+    wanted, held = source.values, sum(file.stat().st_size for file in files)
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
-    if wanted > 2 * held + 10**7:
-        raise ValueError(f"{wanted:,} weights are described, {files[0].name} holds {held:,}")
+    if wanted > held + 10**7:  # a weight has two bytes or more
+        raise ValueError(f"{wanted:,} weights are described, {files[0].name} has {held:,} bytes")
     clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
         clip.load_state_dict(weights.renamed(tensors, is_siglip))
-    elif weights.WORDS in shapes:
+    elif weights.WORDS in names:
         clip.load_state_dict(weights.with_all_words(load_file(files[0]), text["vocab_size"]))
     else:
         import open_clip
 
         open_clip.load_checkpoint(clip, str(files[0]))
-    visual = clip.visual
-    visual.preprocess_cfg = {**PREPROCESSING, **source.preprocess, "size": visual.image_size}
     return clip, tokenizer
 
 
@@ -134,11 +137,14 @@ def _first(place: Place, names: Sequence[str]) -> Path:
 
 
 def _shards(place: Place) -> list[Path]:
-    """Return the safetensors files of a checkpoint: one, or those that its index names."""
+    """Return the safetensors files of a checkpoint: one, or those in its index, which may name no others."""
     index = place.read(weights.INDEX_FILE, MAX_CONFIG_BYTES)
     if index is None:
         return [_first(place, (weights.WEIGHTS_FILE,))]
-    return [_first(place, (name,)) for name in weights.shards(index)]
+    names = sorted(set(json.loads(index)["weight_map"].values()))
+    if not names or not all(re.fullmatch(r"[\w.-]{1,90}\.safetensors", name, re.ASCII) for name in names):
+        raise ValueError(f"{weights.INDEX_FILE} must name safetensors files in its folder")
+    return [_first(place, (name,)) for name in names]
 
 
 def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:

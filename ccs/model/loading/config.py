@@ -109,12 +109,19 @@ LEGACY_EOS = 2
 """The end token in configurations before transformers 4.31, which read out at the largest token."""
 
 
-def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
-    """Translate a checkpoint's config.json to open_clip's configuration, and return its `model_type` too.
+def read_checkpoint(file: bytes, processor: Path | None) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """Translate a checkpoint's files to open_clip's configuration.
+
+    Args:
+        file: The content of its config.json.
+        processor: The folder of its processor's files, if there are any.
+
+    Returns:
+        `model_cfg`, the checkpoint's `model_type`, and `preprocess_cfg`.
 
     Raises:
-        ValueError: If it isn't the configuration of a CLIPModel or SiglipModel. Anything that is not JSON
-            raises other errors.
+        ValueError: If it isn't a CLIPModel or SiglipModel, or open_clip has no such preprocessing. Anything
+            that is not JSON raises other errors.
     """
     from transformers import CLIPConfig, SiglipConfig
 
@@ -128,16 +135,10 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
     vision, text = config.vision_config, config.text_config
     if vision.num_channels != 3:
         raise ValueError(f"num_channels is {vision.num_channels}, not 3")
-    image_settings = _shared_settings(vision) | {
-        "image_size": vision.image_size,
-        "patch_size": vision.patch_size,
-        "head_width": vision.hidden_size // vision.num_attention_heads,
-    }
-    text_settings = _shared_settings(text) | {
-        "context_length": text.max_position_embeddings,
-        "vocab_size": text.vocab_size,
-        "heads": text.num_attention_heads,
-    }
+    image_settings = _settings(vision, image_size="image_size", patch_size="patch_size")
+    image_settings["head_width"] = vision.hidden_size // vision.num_attention_heads
+    sizes = {"context_length": "max_position_embeddings", "vocab_size": "vocab_size"}
+    text_settings = _settings(text, **sizes, heads="num_attention_heads")
     quick = vision.hidden_act == "quick_gelu"
     if quick != (text.hidden_act == "quick_gelu") or (quick and kind == "siglip"):
         raise ValueError(f"its encoders use {vision.hidden_act}, {text.hidden_act}; both QuickGELU or none")
@@ -153,23 +154,20 @@ def read_checkpoint(file: bytes) -> tuple[dict[str, Any], str]:
         text_settings |= {"pool_type": "argmax"} if by_largest else {"pool_type": "eos", "eos_id": end}
         further = {"quick_gelu": quick, "embed_dim": config.projection_dim}
     require_bounded(further)
-    return further | {"vision_cfg": image_settings, "text_cfg": text_settings}, kind
+    preprocess = {} if processor is None else _read_preprocessing(processor, kind, vision.image_size)
+    return further | {"vision_cfg": image_settings, "text_cfg": text_settings}, kind, preprocess
 
 
-def _shared_settings(encoder: Any) -> dict[str, Any]:
-    """Return the settings that both encoders have."""
+def _settings(encoder: Any, **names: str) -> dict[str, Any]:
+    """Return an encoder's settings by open_clip's names: its own and those of both."""
     width, inner = encoder.hidden_size, encoder.intermediate_size
     if width % encoder.num_attention_heads:
         raise ValueError(f"hidden_size {width} is not a multiple of {encoder.num_attention_heads} heads")
     if encoder.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
         raise ValueError(f"hidden_act is {encoder.hidden_act[:40]!r}")
-    ratio = inner / width
-    settings: dict[str, Any] = {
-        "width": width,
-        "layers": encoder.num_hidden_layers,
-        # open_clip rounds the product down
-        "mlp_ratio": ratio if int(width * ratio) == inner else (inner + 0.5) / width,
-    }
+    names |= {"width": "hidden_size", "layers": "num_hidden_layers"}
+    settings: dict[str, Any] = {ours: getattr(encoder, theirs) for ours, theirs in names.items()}
+    settings["mlp_ratio"] = (inner + 0.5) / width  # open_clip rounds the product down
     if encoder.layer_norm_eps != 1e-5:
         settings["norm_kwargs"] = {"eps": encoder.layer_norm_eps}
     if encoder.hidden_act == "gelu_pytorch_tanh":
@@ -209,17 +207,8 @@ def siglip_model(config: Mapping[str, Any]) -> Any:
     return clip
 
 
-def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
-    """Translate a processor's files to open_clip's preprocessing configuration.
-
-    Args:
-        folder: The folder of the files.
-        kind: The checkpoint's `model_type`.
-        side: The side of the images in pixels.
-
-    Raises:
-        ValueError: If open_clip has no such preprocessing. Broken files raise other errors.
-    """
+def _read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
+    """Translate a processor's files, for images of some pixels a side, to open_clip's configuration."""
     from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
     processor_class = SiglipImageProcessorPil if kind == "siglip" else CLIPImageProcessorPil

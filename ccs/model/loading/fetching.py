@@ -68,10 +68,8 @@ class Place:
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
         cached = hub.try_to_load_from_cache(self.repository, name)
-        if isinstance(cached, str):
-            return Path(cached)
-        if cached is not None:  # the cache records that there is no such file
-            return None
+        if cached is not None:  # a path, or a record that there is no such file
+            return Path(cached) if isinstance(cached, str) else None
         try:
             require_connection()
             size = hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True).file_size

@@ -114,13 +114,16 @@ def find_model(name: str) -> Source:
         name: As in `ccs.load`.
 
     Raises:
-        InputError: If there is none, with close matches.
+        InputError: If there is none, with close matches, or a repository's name has another form.
     """
     name = str(name).strip()
     if name in embedded():
         return _described(name, Place(folder=_EMBEDDED / name))
     if name.startswith(HUB):
-        return _described(name, Place(repository=repository_of(name)))
+        repository = name.removeprefix(HUB)
+        if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
+            raise InputError(f"{name[:100]!r} isn't a repository on the Hub; write {HUB}USER/NAME.")
+        return _described(name, Place(repository=repository))
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
@@ -161,14 +164,6 @@ def _registered(name: str) -> Source | None:
     return Source(name, architecture, tag, config | {"quick_gelu": trained_with}, location, repository)
 
 
-def repository_of(name: str) -> str:
-    """Return the repository in `hf-hub:USER/NAME`; InputError if the name has another form."""
-    repository = name.removeprefix(HUB)
-    if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
-        raise InputError(f"{name[:100]!r} isn't a repository on the Hub; write {HUB}USER/NAME.")
-    return repository
-
-
 def _described(name: str, place: Place) -> Source:
     """Return the model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
     checkpoint, preprocess = "", dict[str, Any]()  # open_clip's defaults are CLIP's
@@ -176,14 +171,12 @@ def _described(name: str, place: Place) -> Source:
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             config, preprocess = read_config(text)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            title, memory = f"{configs.CONFIG_FILE} of {place}", 2**28
-            config, checkpoint = sandbox.run(configs.read_checkpoint, text, title=title, memory=memory)
-            processor = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
-            if processor is not None:
-                settings = processor.resolve(), checkpoint, config["vision_cfg"]["image_size"]
-                title = f"The preprocessing of {place}"
-                preprocess = sandbox.run(configs.read_preprocessing, *settings, title=title, memory=memory)
-            elif checkpoint != "clip":
+            folder = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
+            files, title = (text, folder and folder.resolve()), f"The configuration of {place}"
+            config, checkpoint, preprocess = sandbox.run(
+                configs.read_checkpoint, *files, title=title, memory=2**28
+            )
+            if not preprocess and checkpoint != "clip":
                 raise InputError(f"There is no {configs.PROCESSOR_FILES[1]} in {place}; {configs.SAVED}")
         else:
             raise InputError(f"There is no model in {place}: it has neither {CONFIG_FILE} nor config.json.")

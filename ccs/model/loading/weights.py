@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 
@@ -11,14 +10,6 @@ from torch import Tensor
 
 WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-
-
-def shards(index: bytes) -> list[str]:
-    """Return the names of the weight files in an index; ValueError if it names anything else."""
-    files = sorted(set(json.loads(index)["weight_map"].values()))
-    if not files or not all(re.fullmatch(r"[\w.-]{1,90}\.safetensors", name, re.ASCII) for name in files):
-        raise ValueError(f"{INDEX_FILE} must name safetensors files in its folder")
-    return files
 
 
 EMBEDDING, WORDS = "token_embedding.weight", "token_embedding.words"
@@ -53,24 +44,22 @@ def require_plain_names(names: Iterable[str]) -> None:
 
 
 _CLIP = (
-    ("vision_model.embeddings.class_embedding", "visual.class_embedding"),
-    ("vision_model.embeddings.patch_embedding.", "visual.conv1."),
-    ("vision_model.embeddings.position_embedding.weight", "visual.positional_embedding"),
-    ("vision_model.pre_layrnorm.", "visual.ln_pre."),
-    ("vision_model.post_layernorm.", "visual.ln_post."),
-    ("vision_model.encoder.layers.", "visual.transformer.resblocks."),
+    ("vision_model.", "visual."),
+    ("text_model.", ""),
+    ("embeddings.patch_embedding.", "conv1."),
+    ("embeddings.position_embedding.weight", "positional_embedding"),
+    ("embeddings.", ""),
+    ("pre_layrnorm.", "ln_pre."),
+    ("post_layernorm.", "ln_post."),
+    ("final_layer_norm.", "ln_final."),
+    ("encoder.layers.", "transformer.resblocks."),
     ("visual_projection.weight", "visual.proj"),
-    ("text_model.embeddings.token_embedding.", "token_embedding."),
-    ("text_model.embeddings.position_embedding.weight", "positional_embedding"),
-    ("text_model.final_layer_norm.", "ln_final."),
-    ("text_model.encoder.layers.", "transformer.resblocks."),
     ("text_projection.weight", "text_projection"),
-    ("text_model.head.", "text_projection."),
+    ("head.", "text_projection."),
     (".self_attn.", ".attn."),
-    (".layer_norm1.", ".ln_1."),
-    (".layer_norm2.", ".ln_2."),
-    (".mlp.fc1.", ".mlp.c_fc."),
-    (".mlp.fc2.", ".mlp.c_proj."),
+    (".layer_norm", ".ln_"),
+    (".fc1.", ".c_fc."),
+    (".fc2.", ".c_proj."),
 )
 _SIGLIP_IMAGES = (
     ("vision_model.embeddings.patch_embedding.", "visual.trunk.patch_embed.proj."),
@@ -111,9 +100,8 @@ def renamed(held: Iterable[tuple[str, Tensor]], siglip: bool = False) -> dict[st
             weights[f"{pool}q.{kind}"], weights[f"{pool}kv.{kind}"] = values[:width], values[width:]
         elif name == "visual.trunk.pos_embed":
             weights[name] = values.unsqueeze(0)
-        elif siglip:
-            scalar = name.startswith("logit_") and values.numel() == 1
-            weights[name] = values.reshape(()) if scalar else values
+        elif name.startswith("logit_"):
+            weights[name] = values.reshape(())
         else:
             weights[name] = values.T if name in ("visual.proj", "text_projection") else values
     return weights
