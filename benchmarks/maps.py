@@ -20,8 +20,8 @@ import ccs
 from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import Head, HeadSet
 from ccs.app.services import examples
-from ccs.app.services.cache import Cache
 from ccs.app.services.images import Images
+from ccs.app.services.model_cache import Cache
 from ccs.model.maps import heatmap
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}

@@ -96,7 +96,8 @@ def start(settings: Settings) -> None:
         collection = results.Collection(models, f"{local.source}; {bundled.source}", notices)
     kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
     app = App(collection, places=places, folder=kept)
-    print(f"Results: {collection.source}", *collection.notices, f"Opens on {app.first}.", sep="\n")
+    print(f"Results: {collection.source}", *collection.notices, sep="\n")
+    print(f"Opens on {app.model_cache.first}.")
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())

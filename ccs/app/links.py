@@ -60,8 +60,8 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
     """
     app, session, part = screen.app, screen.session, partial(_part, screen, notices)
     with part(model="", ablate=NO_HEADS, head=None) as state:
-        app.require_model(state.model or app.first)
-    screen.change(model=screen.state.model or app.first)
+        app.require_model(state.model or app.model_cache.first)
+    screen.change(model=screen.state.model or app.model_cache.first)
     with part(ablate=NO_HEADS) as state:
         app.require_heads(state.model, state.ablate)
     if screen.state.head not in app.heads_of_model(screen.state.model):

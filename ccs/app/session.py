@@ -14,11 +14,10 @@ from pydantic import ValidationError
 import ccs
 from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.images import Images, has_edits
-from ccs.app.services.model_cache import LIVE_MODELS, PHOTO, ModelCache, bundled_models, hash_of, shown_name
+from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, hash_of, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State, describe_problem
@@ -52,20 +51,12 @@ class App:
         self.collection = collection
         self.cache, self._records = Cache(), dict[str, ModelRecords]()
         self.galleries, self.analyses = Galleries(galleries, self.cache), Analyses(folder, self.cache)
-        offered = {shown_name(place): place for place in places}
-        self.model_cache = ModelCache(offered, lambda model: HeadSet(self.records(model).heads).layers)
+        self.model_cache = ModelCache(places, lambda model: HeadSet(self.records(model).heads).layers)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models that can be chosen: those with results, then those that can be loaded."""
-        computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
-        return tuple(dict.fromkeys((*computed, *bundled_models(), *self.model_cache.places, *LIVE_MODELS)))
-
-    @property
-    def first(self) -> str:
-        """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
-        names = (*self.model_cache.places, *bundled_models())
-        return next(name for name in names if name not in self.model_cache.failures)
+        """Names of the models that can be chosen: those that can be loaded, and those with results."""
+        return tuple(dict.fromkeys((*self.model_cache.names, *self.collection.models)))
 
     def require_model(self, name: str) -> str:
         """Return the name. Raises InputError if there is no such model."""

@@ -16,7 +16,7 @@ from ccs.app.jobs import Canceled
 from ccs.app.page import regions
 from ccs.app.services import analyses
 from ccs.app.services.analyses import Analyses, Request
-from ccs.app.services.cache import Cache
+from ccs.app.services.model_cache import Cache
 from tests.support import app_sample
 from tests.support.app_page import Watched, bare_app, do, opened
 from tests.support.datasets_sample import as_parquet, cells

@@ -13,9 +13,8 @@ import ccs
 from ccs import Head, HeadSet, results
 from ccs.app import session
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.images import Whole
-from ccs.app.services.model_cache import PHOTO, ModelCache
+from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
 from tests.support import app_sample
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from ccs import results, sandbox
 from ccs.app.jobs import Tell
-from ccs.app.services.cache import Cache
+from ccs.app.services.model_cache import Cache
 from ccs.app.services.records import ModelRecords
 from ccs.errors import InputError
 from ccs.model.loading.sources import without_folders

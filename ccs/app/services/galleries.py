@@ -8,9 +8,8 @@ from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from ccs.app.jobs import Tell, keep_quiet, wait_for_nothing
-from ccs.app.services.cache import Cache, Loader
 from ccs.app.services.images import Images
-from ccs.app.services.model_cache import saw_drawings_only
+from ccs.app.services.model_cache import Cache, Loader, saw_drawings_only
 from ccs.data import BiasSet, ImageSet
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError

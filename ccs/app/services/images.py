@@ -13,9 +13,8 @@ from PIL import Image
 import ccs
 from ccs.app.html import describe_ablation
 from ccs.app.jobs import Tell, keep_quiet
-from ccs.app.services.cache import Cache
 from ccs.app.services.examples import as_model_input
-from ccs.app.services.model_cache import hash_of
+from ccs.app.services.model_cache import Cache, hash_of
 from ccs.app.services.uploads import InputImage
 from ccs.app.state import NO_HEADS
 from ccs.heads import IMAGE, TEXT, HeadSet, changes

@@ -1,19 +1,37 @@
-"""The models: which can be chosen, and those in memory, loaded when first requested, at most two kept."""
+"""Models and their results in memory, within bounds: the least recently used go first."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+import logging
+import sys
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, ValuesView
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import is_dataclass
 from importlib.resources import files
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from typing import Any, Generic, TypeVar, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from cachetools import LRUCache, TTLCache
+from PIL import Image
 
 import ccs
-from ccs.app.services.cache import Loader
+from ccs.app.html import for_visitors
+from ccs.app.jobs import Tell, keep_quiet
 from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+LIMIT = 640 * 2**20  # bytes, of all visitors together
+ENTRY = 100  # approximate overhead of a value in bytes
+RETRY = 60.0  # seconds after which what couldn't be loaded is tried again
+WAITING = 4  # values that may wait to be loaded
 
 PHOTO = "photo"  # the bundled model that was trained on photographs
 KEPT = 2  # three models at once may be more than the machine holds
@@ -22,19 +40,141 @@ LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json"
 _HASHES: WeakKeyDictionary[ccs.Model, str] = WeakKeyDictionary()
 
 
+def size_of(value: Any) -> int:
+    """Return the bytes of arrays, tensors, tables, images, and texts in a value, with their overhead."""
+    if isinstance(value, Image.Image):
+        return ENTRY + value.width * value.height * len(value.getbands())
+    fields = vars(value) if is_dataclass(value) else value
+    parts = fields.values() if isinstance(fields, Mapping) else fields
+    parts = parts if isinstance(parts, tuple | list | HeadSet | ValuesView) else ()
+    return ENTRY + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0))) + sum(map(size_of, parts))
+
+
+class Cache:
+    """Values by key, bounded in bytes (`size_of`) together with their keys. Threads may share it.
+
+    Keys are tuples that begin with the kind of the value. A value above the limit is not kept.
+
+    Args:
+        limit: Bytes.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._items = LRUCache[Hashable, tuple[Hashable, Any]](limit, getsizeof=size_of)
+        self._lock, self._running = threading.Lock(), WeakValueDictionary[Hashable, Any]()  # key -> lock
+
+    def get(self, key: Hashable, make: Callable[[], T], tell: Tell = keep_quiet) -> T:
+        """Return the value of a key, computed now if there is none. Other threads wait meanwhile.
+
+        Args:
+            key: The key.
+            make: Function that computes the value.
+            tell: Called again and again while another thread computes it.
+        """
+        with self._lock:
+            running = self._running.setdefault(key, threading.RLock())
+        while not running.acquire(timeout=0.1):
+            tell(0.0, "Waiting for the same work of another page")
+        try:
+            with self._lock:
+                if key in self._items:
+                    return cast(T, self._items[key][1])
+            value = make()
+            with self._lock, suppress(ValueError):  # too large for the cache
+                self._items[key] = key, value
+            return value
+        finally:
+            running.release()
+
+
+class Loader(Generic[T]):
+    """Values by name, loaded one at a time in their own thread, so that nobody has to wait for one.
+
+    Args:
+        load: Function from a name to its value.
+        capacity: The most values to keep; the least recently used one goes before another is loaded.
+        describe: Function from a name to a phrase for what is being done.
+
+    Attributes:
+        loaded: The values in memory.
+        failures: Why a value couldn't be loaded within the last minute.
+    """
+
+    def __init__(self, load: Callable[[str], T], capacity: int, describe: Callable[[str], str]) -> None:
+        self._make, self._describe, self._loads = load, describe, dict[str, Future[T]]()
+        self.loaded, self.failures = LRUCache[str, T](capacity), TTLCache[str, str](100, RETRY)
+        self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.loaded
+
+    def get(self, name: str, tell: Tell = keep_quiet) -> T:
+        """Return a value, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
+
+        Args:
+            name: The value's name.
+            tell: Publishes the progress. If it raises, loading continues without the caller.
+
+        Raises:
+            InputError: If the value isn't available, or too many wait.
+        """
+        if name not in self.loaded and name not in self.failures:
+            tell(0.0, self._describe(name))
+        with self._lock:
+            if name in self.loaded:
+                return self.loaded[name]
+            if name in self.failures:
+                raise InputError(self.failures[name])
+            if name not in self._loads:
+                if len(self._loads) >= WAITING:
+                    raise InputError(f"{WAITING} others are being loaded; try again in a moment.")
+                self._loads[name] = self._thread.submit(self._run, name)
+            load = self._loads[name]
+        while not wait([load], 0.25).done:
+            tell(0.0, self._describe(name))
+        return load.result()
+
+    def _run(self, name: str) -> T:
+        while len(self.loaded) >= self.loaded.maxsize:
+            self.loaded.popitem()
+        try:
+            value = self.loaded[name] = self._make(name)
+            return value
+        except Exception as error:
+            if not isinstance(error, InputError):
+                log.exception("%s could not be loaded", name)
+                error = InputError(f"{name} could not be loaded; the error has been logged.")
+            self.failures[name] = for_visitors(error)
+            raise InputError(self.failures[name]) from None
+        finally:
+            with self._lock:
+                del self._loads[name]
+
+
 class ModelCache(Loader["ccs.Model"]):
     """Models by name, at most two in memory. Threads may share it.
 
     Results and links cannot name a place; they select bundled models and open_clip's.
 
     Args:
-        places: Places (folders, repositories on the Hub) that the machine's owner offers, by shown name.
+        places: Places (folders, repositories on the Hub) that the machine's owner offers.
         layers: Function from a name to the layers that its results score, none without results.
     """
 
-    def __init__(self, places: Mapping[str, str], layers: Callable[[str], Collection[int]]) -> None:
+    def __init__(self, places: Iterable[str], layers: Callable[[str], Collection[int]]) -> None:
         super().__init__(self._load, KEPT, "Loading {}".format)
-        self.places, self._layers, self._heads = places, layers, dict[str, HeadSet]()
+        self.places = {shown_name(place): place for place in places}
+        self._layers, self._heads = layers, dict[str, HeadSet]()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that can be loaded."""
+        return (*embedded(), *self.places, *LIVE_MODELS)
+
+    @property
+    def first(self) -> str:
+        """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
+        return next(name for name in (*self.places, *embedded()) if name not in self.failures)
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
         """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
@@ -98,8 +238,3 @@ def describe_kind(name: str) -> str:
     """Return what a model is: a toy model of drawings or photographs, or a CLIP."""
     toy = "toy model, photographs" if name == PHOTO else "toy model, drawings"
     return toy if name in embedded() else "CLIP"
-
-
-def bundled_models() -> tuple[str, ...]:
-    """Return the models that need no download, the biased one first."""
-    return tuple(sorted(embedded(), key=lambda name: (name != "organism", name)))
