@@ -2,6 +2,6 @@
 
 from tests.judges.conftest import server
 from tests.support.app_page import app, model
-from tests.support.browser_page import browsers, tabs, visit
+from tests.support.browser_page import tab, visit
 
-__all__ = ["app", "browsers", "model", "server", "tabs", "visit"]  # fixtures
+__all__ = ["app", "model", "server", "tab", "visit"]  # fixtures

@@ -44,26 +44,13 @@ def served(app):
 
 
 @pytest.fixture(scope="module")
-def browsers():
-    """Two, without and with a touchscreen. What a visit leaves there is its cached files alone."""
+def tab(served_app):
+    """A page, and what went wrong: errors, what the policy stops, requests to other hosts."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        contexts = [chromium.new_context(has_touch=touch, is_mobile=touch) for touch in (False, True)]
-        for context in contexts:
-            context.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
-        yield contexts
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def tabs(browsers, served_app):
-    """A page in each, and what went wrong: errors, what the policy stops, requests to other hosts."""
     wrong = []
 
-    def heard(message):
+    def check_message(message):
         if message.type == "error":
             wrong.append(message.text)
 
@@ -71,37 +58,34 @@ def tabs(browsers, served_app):
         if not request.url.startswith((served_app[1], "data:", "blob:")):
             wrong.append(request.url)
 
-    pages = [context.new_page() for context in browsers]
-    for page in pages:
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        page = chromium.new_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
         page.set_default_timeout(60_000)
         page.on("request", check_request)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", heard)
-    return pages, wrong
+        page.on("console", check_message)
+        yield page, wrong
+        chromium.close()
 
 
 @pytest.fixture
-def visit(tabs, served_app):
+def visit(tab, served_app):
     """`visit(query)`: the page at a link, by the visitor that there is, as Back opens it, or by a new one."""
-    pages, wrong = tabs
+    page, wrong = tab
 
-    def open_page(query="", *, width=1300, height=900, touch=False, new=False):
-        tab = pages[touch]
-        tab.set_viewport_size({"width": width, "height": height})
-        if new or tab.url == "about:blank":
-            tab.goto(f"{served_app[1]}?{query}")
-            settled(tab)
+    def open_page(query="", *, width=1300, height=900, new=False):
+        page.set_viewport_size({"width": width, "height": height})
+        if new or page.url == "about:blank":
+            page.goto(f"{served_app[1]}?{query}")
+            page.wait_for_selector("body[data-ready]:not([data-busy])")
         else:
-            done(tab, lambda: tab.evaluate(BACK, query))
-        return tab
+            done(page, lambda: page.evaluate(BACK, query))
+        return page
 
     yield open_page
     assert wrong == []
-
-
-def settled(page):
-    """Wait until nothing is under way."""
-    page.wait_for_selector("body[data-ready]:not([data-busy])")
 
 
 def done(page, act):
