@@ -32,6 +32,8 @@ SPLITS = {word: split for split, words in _WORDS.items() for word in words.split
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts")
 NO_IMAGE = "not an image"
+_HIDDEN = re.compile(r"(?:[^/]*/)*?(?:\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(?=/|\Z)")
+"""A path up to its first hidden part."""
 _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
 """Formats that Pillow lists, but whose files are rarely images of a dataset."""
 
@@ -151,16 +153,14 @@ def list_files(place: Path | Opener, source: str) -> Files:
         else:
             listed = _in_archive(OnDisk(str(place)) if isinstance(place, Path) else place)
         for path, file in listed:
-            parts = path.split("/")
-            hidden = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
             if isinstance(file, str):
                 unused[file].add(path)
-            elif ".." in parts or re.match("/|[A-Za-z]:/", path):
+            elif ".." in path.split("/") or re.match("/|[A-Za-z]:/", path):
                 raise InputError(f"{source!r} names a file outside the archive, {as_text(path)[:100]!r}.")
             elif path in openers:
                 raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
-            elif hidden:
-                unused["hidden"].add("/".join(parts[:hidden]))
+            elif hidden := _HIDDEN.match(path):
+                unused["hidden"].add(hidden[0])
             else:
                 openers[path] = file
     except InputError:
@@ -181,12 +181,13 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
         yield prefix.rstrip("/"), "a link to a folder above it"
         return
     for entry in os.scandir(folder):
-        path, is_hidden = prefix + entry.name, _is_hidden(entry.name)
-        if entry.is_dir() and not is_hidden:
+        path = prefix + entry.name
+        if _HIDDEN.match(entry.name):
+            yield path, "hidden"
+        elif entry.is_dir():
             yield from _in_folder(entry.path, f"{path}/", above | {real})
         else:
-            is_read = is_hidden or entry.is_file()
-            yield path, OnDisk(entry.path) if is_read else "a broken link or a device"
+            yield path, OnDisk(entry.path) if entry.is_file() else "a broken link or a device"
 
 
 def _in_archive(opener: Opener) -> _Listed:
@@ -230,10 +231,6 @@ def _open_range(archive: Opener, start: int, size: int) -> IO[bytes]:
     with archive() as stream:
         stream.seek(start)
         return BytesIO(stream.read(size))
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def unpack(files: Files, archives: Iterable[str]) -> Files:
