@@ -5,8 +5,6 @@ and replaced, and the user gets a sentence. Workers start when they are first ne
 macOS does not enforce the limit of memory.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import os

@@ -4,8 +4,6 @@ Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs noth
 labels and groups have the same index as their image. Every set can be pickled, for a run's other processes.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Clips from video files: frames from the middle of equal intervals, decoded by PyAV."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

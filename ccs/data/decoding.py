@@ -1,7 +1,5 @@
 """Decode an image the same way from every source: files, PIL images, zips, Parquet cells, and uploads."""
 
-from __future__ import annotations
-
 import io
 import struct
 
@@ -20,9 +18,7 @@ UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.De
 """Pillow's errors for a file that is truncated, corrupt, no image, or absurdly large."""
 COMPLETE: set[bytes] = set()
 """SHA-256 of images that are known to be complete, which needn't be decoded again to know it."""
-_MODES = frozenset(
-    {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F"}
-)
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F")
 
 
 def decode(data: bytes) -> Image.Image:
@@ -72,9 +68,8 @@ def _eight_bits(values: np.ndarray, is_16_bit: bool) -> np.ndarray:
     white = next((white for white in whites if low >= 0 and high <= white), None)
     if white is None:
         raise ValueError(f"gray values from {low} to {high} have no known white; save it with 8 or 16 bits")
-    if white == 65535:
-        return (values.astype(np.int64) >> 8).astype(np.uint8)
-    return np.rint(values * (255 / white)).astype(np.uint8)
+    scaled = values.astype(np.int64) >> 8 if white == 65535 else np.rint(values * (255 / white))
+    return np.asarray(scaled, np.uint8)
 
 
 def untrusted_image(data: bytes) -> Image.Image:

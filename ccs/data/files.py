@@ -3,8 +3,6 @@
 Nothing disappears: a file that isn't used is counted under a reason in `Files.notes`.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import os
 import re
@@ -87,7 +85,7 @@ class Files:
         """Return a file's bytes."""
         return read_file(self.openers[path])
 
-    def only(self, paths: Iterable[str], reason: str, below: str = "") -> Files:
+    def only(self, paths: Iterable[str], reason: str, below: str = "") -> "Files":
         """Keep some files, and count the others.
 
         Args:

@@ -3,8 +3,6 @@
 An untrusted set is read in the sandbox, without a token. No path or address in a card or a row is followed.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 import shutil

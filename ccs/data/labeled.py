@@ -1,7 +1,5 @@
 """Make sets of rows: images with classes, and people with their groups, as a record or the columns tell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -83,7 +81,7 @@ def _with_classes(
 
 def _number_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
-) -> tuple[list[int], list[str], tuple[str, ...]]:
+) -> tuple[list[int], list[str], list[str]]:
     """Return each row's class number (-1: none), the classes' names, and notes."""
     labels, listed = rows.strings(column), rows.classes.get(column, ())
     is_bare = not listed and any(type(cell) in (int, float) for cell in rows.columns[column])
@@ -92,9 +90,10 @@ def _number_classes(
     if record.first_word:
         labels, listed = ([re.split("[ _]", name)[0] for name in part] for part in (labels, listed))
         listed = in_order({*listed})
-    spellings, notes = ({}, ()) if record.known else merge_spellings(filter(None, labels))
     listed = listed or in_order({*labels} - {""})
-    classes = [name for name in listed if spellings.get(name, name) == name]
+    merged, notes = (labels, []) if record.known else merge_spellings(labels)
+    replaced = {*labels} - {*merged}
+    classes = [name for name in listed if name not in replaced]
     number = {name: place for place, name in enumerate(classes)}
     has_numbers = are_numbers(classes)
     if is_bare and not (names and has_numbers):
@@ -112,7 +111,7 @@ def _number_classes(
     elif record.names == "column":
         separators = (" ", "_") if record.joined else ("_", " ")
         classes = [record.renames.get(name, name).replace(*separators) for name in classes]
-    return [number.get(spellings.get(label, label), -1) for label in labels], classes, notes
+    return [number.get(label, -1) for label in merged], classes, notes
 
 
 def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
@@ -220,8 +219,7 @@ def _read_groups(rows: Rows, attributes: Sequence[str]) -> tuple[dict[str, list[
         if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
             tens = {label: int(float(label)) // 10 * 10 for label in labels}
             cells = [cell and f"{tens[cell]}-{tens[cell] + 9}" for cell in cells]
-        spellings, merged = merge_spellings(cells)
-        cells = [spellings[cell] for cell in cells]
+        cells, merged = merge_spellings(cells)
         labels = {*cells} - {""}
         if 2 <= len(labels) <= MOST_GROUPS:
             groups[name] = cells

@@ -1,7 +1,5 @@
 """Read a folder, a zip, a tar, or Parquet files, in any of the layouts of docs/datasets.md, into rows."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ What a user should know about how a set was read is in its `notes`, and logged a
 and notebooks print.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os
@@ -29,13 +27,9 @@ from ccs.files import as_text
 
 log = logging.getLogger(__name__)
 
-WORLD_IMAGES = 5000
-"""The default number of synthetic scenes."""
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
-PREFIX = "hf://datasets/"
-"""The beginning of the address of an untrusted dataset."""
-_HUB_ID = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
+_HUB_ID = re.compile(r"(hf://datasets/)?([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
 
 
 def open_dataset(
@@ -141,7 +135,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         (72, 72)
     """
     if spec in ("world", "world/images"):
-        return synthetic.image_set(max_images or WORLD_IMAGES, seed)
+        return synthetic.image_set(max_images or 5000, seed)
     opened = _open(spec, "images", Sample(max_images, seed), (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
@@ -224,11 +218,11 @@ def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None,
     if path.exists():
         name = path.resolve().name if path.is_dir() else path.stem
         return DatasetRecord(name=as_text(name), kind=kind), path, split
-    address = _HUB_ID.fullmatch(spec.removeprefix(PREFIX))
-    if address and ".." not in address[1] and not spec.startswith("."):
-        hub, on_hub = address[1], address[2] or ""
+    address = _HUB_ID.fullmatch(spec)
+    if address and ".." not in address[2] and not spec.startswith("."):
+        prefix, hub, on_hub = address.groups("")
         record = DatasetRecord(name=hub, kind=kind, hub=hub, split=on_hub, large=True)
-        return replace(record, name=spec, untrusted=True) if spec.startswith(PREFIX) else record, None, split
+        return replace(record, name=spec, untrusted=True) if prefix else record, None, split
     known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
     raise InputError(
         f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, a known dataset"

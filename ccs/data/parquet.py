@@ -6,8 +6,6 @@ a whole row group into one page, which then has to be in memory, compressed and 
 refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Rows of encoded images with columns: the one form in which every source is read."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re
@@ -229,13 +227,13 @@ def tidy(cell: object) -> str:
     return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
 
 
-def merge_spellings(names: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Map names that are one text to a model to their most frequent spelling.
+def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replace names that are one text to a model by their most frequent spelling.
 
     Case, spaces, underscores, and hyphens make no difference.
 
     Returns:
-        Each name's spelling, and a note for each name that is merged into another.
+        The spellings, and a note for each name that is merged into another.
     """
     counts = Counter(names)
     spellings: dict[str, str] = {}
@@ -244,7 +242,7 @@ def merge_spellings(names: Iterable[str]) -> tuple[dict[str, str], tuple[str, ..
         text = re.sub(r"_|(?<=\w)-(?=\w)", " ", tidy(name)).casefold()
         merged[name] = spellings.setdefault(" ".join(text.split()), name)
     notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
-    return merged, tuple(notes)
+    return [merged[name] for name in names], notes
 
 
 def are_numbers(names: Iterable[str]) -> bool:

@@ -4,8 +4,6 @@ Each set takes scenes from its own range of seeds, sets its factor to each value
 factors as the world draws them, so that classes differ systematically only in that factor.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Read tables of text strictly, and match the paths in them with files."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections import defaultdict
