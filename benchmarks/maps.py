@@ -20,7 +20,7 @@ import ccs
 from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import Head, HeadSet
 from ccs.app.services import examples
-from ccs.app.services.images import Images
+from ccs.app.services.images import Images, highlight, tint
 from ccs.app.services.model_cache import Cache
 from ccs.model.maps import heatmap
 
@@ -80,8 +80,8 @@ def page() -> dict[str, float]:
         sent = images.maps(model, HeadSet([head]), along, HeadSet())[:, 0]
         peak, largest = float(looks.max()), float(np.abs(sent).max())
         for picture, look, contribution in zip(images.inputs(model), looks, sent, strict=True):
-            examples.highlight(picture, look, peak)
-            examples.tint(picture, contribution, largest)
+            highlight(picture, look, peak)
+            tint(picture, contribution, largest)
 
     known, heads = new(), iter(model.heads.of_layer(model.n_layers - 1))
     drawn(known, next(heads))

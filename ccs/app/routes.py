@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, InstanceOf, create_model
 from starlette.datastructures import UploadFile
@@ -33,9 +33,8 @@ def post(path: str) -> Callable[[Handler], Handler]:
     """
 
     def register(handler: Handler) -> Handler:
-        hints = get_type_hints(handler, include_extras=True)
-        _, *parameters = inspect.signature(handler).parameters.values()
-        fields: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in parameters}
+        _, *parameters = inspect.signature(handler, eval_str=True).parameters.values()
+        fields: dict[str, Any] = {field.name: (field.annotation, field.default) for field in parameters}
         ROUTES[path] = Route(create_model(path, **fields), handler)
         return handler
 

@@ -22,7 +22,7 @@ from pyarrow.parquet import read_schema
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
-from ccs.app.services.examples import as_model_input
+from ccs.app.services.images import as_model_input
 from ccs.batch.pages import in_brackets, markdown_table
 from ccs.data import DatasetRecord, Lazy, templates
 from ccs.data.decoding import decode

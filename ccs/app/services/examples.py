@@ -1,27 +1,18 @@
-"""A visitor's images and examples, what a model makes of them, and maps of patches as pictures."""
+"""Example images: four of a dataset, with the classes to classify them into."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 from PIL import Image
 
-import ccs
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
-from ccs.app.services.uploads import InputImage, data_url
+from ccs.app.services.uploads import InputImage
 from ccs.data import synthetic
 from ccs.data.decoding import small
 from ccs.errors import InputError
 
-SIDE = 192
-DARK = 0.33  # brightness of a patch that gets no attention
-RED, BLUE = "#d62828", "#2660dc"
-DEEPEST = 0.85  # opacity at the largest value
 SHOWN = 4
 PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the dataset that toy models classify best
 PAGES = {DRAWN: 25, **dict.fromkeys(synthetic.CLASSES, 25), PHOTOGRAPHS: 1}
@@ -94,66 +85,3 @@ def load_example(example: str, model: str = "") -> Example:
         origin, templates, answers = "drawn as", dataset.templates, tuple(contents)
     images = (InputImage(text, image, origin) for text, image in zip(contents, shown, strict=True))
     return Example(tuple(images), classes, templates, answers)
-
-
-# -- values of patches, as pictures over an image ------------------------------------------------------------
-
-
-def as_model_input(model: ccs.Model, pixels: Any) -> Image.Image:
-    """Return preprocessed pixels as an image, 8 bits a channel.
-
-    Args:
-        model: The model whose `preprocess` made the pixels.
-        pixels: Pixels [3, s, s], normalized by the model's mean and standard deviation.
-    """
-    mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
-    levels = np.clip((pixels.numpy() * std + mean) * 255, 0, 255).round().astype(np.uint8)
-    return Image.fromarray(levels.transpose(1, 2, 0))
-
-
-def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
-    """Return the image as a `data:` URL, each patch as bright as its value.
-
-    Args:
-        image: The image.
-        values: Values of the patches [rows, columns]; 0 is dark.
-        largest: The value at which a patch is as bright as in the image. Larger ones look the same.
-    """
-    brightness = DARK + (1 - DARK) * np.minimum(values / largest, 1)
-    return data_url(_painted(_sized(image), "black", 1 - brightness))
-
-
-def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
-    """Return the image in gray as a `data:` URL, red where values are above zero, blue below.
-
-    Args:
-        image: The image.
-        values: Values of the patches [rows, columns].
-        largest: The value of the deepest color.
-    """
-    depth = DEEPEST * np.clip(values / (largest or np.inf), -1, 1)
-    red = _painted(_sized(image.convert("L").convert("RGB")), RED, depth)
-    return data_url(_painted(red, BLUE, -depth))
-
-
-def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Return a row for each patch of each image.
-
-    Args:
-        texts: Column -> a text for each image.
-        maps: Column -> the patches' values [images, rows, columns].
-    """
-    image, row, column = np.indices(next(iter(maps.values())).shape).reshape(3, -1)
-    columns = {name: np.array(values, object)[image] for name, values in texts.items()}
-    values = {name: values.ravel().astype(float) for name, values in maps.items()}
-    return pd.DataFrame({**columns, "row": row, "column": column, **values}).round(8)
-
-
-def _sized(image: Image.Image) -> Image.Image:
-    return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-
-
-def _painted(image: Image.Image, color: str, opacity: np.ndarray) -> Image.Image:
-    """Return the image under a color that is as opaque as the value of each patch, 0 to 1."""
-    mask = Image.fromarray((255 * opacity).astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR)
-    return Image.composite(Image.new("RGB", image.size, color), image, mask.convert("L"))

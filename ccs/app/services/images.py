@@ -8,20 +8,23 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 import ccs
 from ccs.app.html import describe_ablation
 from ccs.app.jobs import Tell, keep_quiet
-from ccs.app.services.examples import as_model_input
 from ccs.app.services.model_cache import Cache, hash_of
-from ccs.app.services.uploads import InputImage
+from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import NO_HEADS
 from ccs.heads import IMAGE, TEXT, HeadSet, changes
 
 T = TypeVar("T")
 
 MOST, STEP = 120, 10**11  # limits of a part: images, and floating-point operations
+SIDE = 192  # of a map as a picture, in pixels
+DARK = 0.33  # brightness of a patch that gets no attention
+RED, BLUE, DEEPEST = "#d62828", "#2660dc", 0.85  # colors, and their opacity at the largest value
 TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # cached activations: of the first layer, and of others
 
 
@@ -214,3 +217,66 @@ def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> tuple[
     scores = scores / (float(scores.std()) or 1.0)
     order = [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
     return order[:n], order[::-1][:n]
+
+
+# -- values of patches, as pictures over an image ------------------------------------------------------------
+
+
+def as_model_input(model: ccs.Model, pixels: Any) -> Image.Image:
+    """Return preprocessed pixels as an image, 8 bits a channel.
+
+    Args:
+        model: The model whose `preprocess` made the pixels.
+        pixels: Pixels [3, s, s], normalized by the model's mean and standard deviation.
+    """
+    mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
+    levels = np.clip((pixels.numpy() * std + mean) * 255, 0, 255).round().astype(np.uint8)
+    return Image.fromarray(levels.transpose(1, 2, 0))
+
+
+def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
+    """Return the image as a `data:` URL, each patch as bright as its value.
+
+    Args:
+        image: The image.
+        values: Values of the patches [rows, columns]; 0 is dark.
+        largest: The value at which a patch is as bright as in the image. Larger ones look the same.
+    """
+    brightness = DARK + (1 - DARK) * np.minimum(values / largest, 1)
+    return data_url(_painted(_sized(image), "black", 1 - brightness))
+
+
+def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
+    """Return the image in gray as a `data:` URL, red where values are above zero, blue below.
+
+    Args:
+        image: The image.
+        values: Values of the patches [rows, columns].
+        largest: The value of the deepest color.
+    """
+    depth = DEEPEST * np.clip(values / (largest or np.inf), -1, 1)
+    red = _painted(_sized(image.convert("L").convert("RGB")), RED, depth)
+    return data_url(_painted(red, BLUE, -depth))
+
+
+def patch_table(texts: Mapping[str, Sequence[str]], maps: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return a row for each patch of each image.
+
+    Args:
+        texts: Column -> a text for each image.
+        maps: Column -> the patches' values [images, rows, columns].
+    """
+    image, row, column = np.indices(next(iter(maps.values())).shape).reshape(3, -1)
+    columns = {name: np.array(values, object)[image] for name, values in texts.items()}
+    values = {name: values.ravel().astype(float) for name, values in maps.items()}
+    return pd.DataFrame({**columns, "row": row, "column": column, **values}).round(8)
+
+
+def _sized(image: Image.Image) -> Image.Image:
+    return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+
+
+def _painted(image: Image.Image, color: str, opacity: np.ndarray) -> Image.Image:
+    """Return the image under a color that is as opaque as the value of each patch, 0 to 1."""
+    mask = Image.fromarray((255 * opacity).astype(np.float32)).resize(image.size, Image.Resampling.BILINEAR)
+    return Image.composite(Image.new("RGB", image.size, color), image, mask.convert("L"))

@@ -10,7 +10,7 @@ import numpy as np
 from ccs.analysis.classify import ClassTable, label_images
 from ccs.app.html import program
 from ccs.app.routes import Long, Name, post
-from ccs.app.services import examples
+from ccs.app.services import images as overlays
 from ccs.app.services.examples import Example, example_names
 from ccs.app.services.model_cache import hash_of
 from ccs.app.session import Screen
@@ -158,11 +158,11 @@ def explain_answers(screen: Screen) -> Figure | None:
     maps = np.stack([images.maps(model, model.heads, v, heads)[at, at] for v, heads in along])
     texts = {"image": [image.name for image in images.originals]}
     texts |= {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
-    rows = examples.patch_table(texts, dict(zip(("all on", "ablated"), maps, strict=False)))
+    rows = overlays.patch_table(texts, dict(zip(("all on", "ablated"), maps, strict=False)))
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     values = {"maps": maps.swapaxes(0, 1), "leads": leads.T, "inputs": images.inputs(model), "texts": texts}
     settings = {"template": " | ".join(example.templates)}
-    return Figure.of(screen, "why", rows, settings, **values, ablate=ablate, share=share, draw=examples)
+    return Figure.of(screen, "why", rows, settings, **values, ablate=ablate, share=share, draw=overlays)
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 import ccs
 from ccs.app.html import program
 from ccs.app.routes import post_fields
-from ccs.app.services import examples
+from ccs.app.services import images as overlays
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
 from ccs.app.services.model_cache import hash_of
@@ -93,9 +93,9 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
     if text:
         along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
         maps["written"] = images.maps(model, HeadSet([head]), along, ablate)[:, 0]
-    table = examples.patch_table({"image": [image.name for image in images.originals]}, maps)
+    table = overlays.patch_table({"image": [image.name for image in images.originals]}, maps)
     values = {"head": head, "text": text, "contrasted": len(others) > 1, "maps": maps}
-    values |= {"images": images.originals, "inputs": images.inputs(model), "draw": examples}
+    values |= {"images": images.originals, "inputs": images.inputs(model), "draw": overlays}
     return Figure.of(screen, "where", table, {"ablated heads": str(ablate)}, **values)
 
 
