@@ -49,13 +49,11 @@ def print_accuracy(settings: AccuracyOptions) -> None:
     change = [whole[name] for name in ("difference", "difference_low", "difference_high") if ablated]
     text = printed(
         "accuracy",
-        about=table.about,
-        images=whole["images"],
-        skipped=table.skipped,
+        table,
         whole_row=whole,
         change=[signed(100 * points, 1) for points in change],
         classes=len(classes),
-        table=lowest.to_string(index=False, float_format="{:.3f}".format),
+        lowest=lowest.to_string(index=False, float_format="{:.3f}".format),
         more=len(classes) - len(lowest),
         groups=table.groups.head(MAX_CLASSES).to_string(index=False, float_format="{:.3f}".format),
     )

@@ -153,22 +153,21 @@ def render(template: str, result: Audit) -> str:
         template: Name of the template: audit.html, audit.md, or audit.txt.
         result: The audit.
     """
-    filled = result.rows.astype(object).where(result.rows.notna(), None)
-    sections = {name: rows.to_dict("records") for name, rows in filled.groupby("section", sort=False)}
+    rows = result.rows.astype(object).where(result.rows.notna(), None).to_dict("records")
+
+    def section(*names: str) -> list[dict[str, Any]]:
+        return [row for name in names for row in rows if row["section"] == name]
+
     drawn = template.endswith(".html") and find_spec("matplotlib")
-    values = {
-        "rankings": [*sections.get("ranking", ()), *sections.get("preference", ())],
-        "harms": sections.get("harm", []),
-        "accuracies": [
-            row for name in ("accuracy", "worst class", "worst group") for row in sections.get(name, ())
-        ],
+    values = vars(result) | {
+        "rankings": section("ranking", "preference"),
+        "harms": section("harm"),
+        "accuracies": section("accuracy", "worst class", "worst group"),
         "tops": result.top.to_dict("records"),
         "parts": result.parts.to_dict("records"),
-        "left_out": {name: groups for name, groups in result.left_out.items() if groups},
-        "alike": {name: groups for name, groups in result.alike.items() if groups},
         "drawing": result._repr_html_() if drawn else "",
     }
-    return environment(TEMPLATES).get_template(template).render(vars(result) | values)
+    return environment(TEMPLATES).get_template(template).render(values)
 
 
 main = Command(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import ccs
-from ccs.analysis.bias import MEAN, BiasTable
+from ccs.analysis.bias import MEAN
 from ccs.batch.pages import in_brackets, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
@@ -32,13 +32,8 @@ class BiasOptions(options.RankingOptions):
 
 
 def print_bias(settings: BiasOptions) -> None:
-    """Print the table, and write all of it to the CSV file."""
+    """Print the table, the most skewed occupation first, and write all of it to the CSV file."""
     table = ccs.bias(**options.arguments(settings))
-    show(format_bias(table), table, settings.csv)
-
-
-def format_bias(table: BiasTable) -> str:
-    """Format the table, the most skewed occupation first."""
     skews, ndkl, split = table.of("MaxSkew"), table.of("NDKL").loc[MEAN], table.preference.after
     order = [MEAN, *skews.drop(MEAN).sort_values("after", ascending=False, kind="stable").index]
     others = table.table.drop(columns="MaxSkew").map("{:.2f}".format)
@@ -63,22 +58,17 @@ def format_bias(table: BiasTable) -> str:
     ]
     scores = zip(split.groups, split.direction, strict=True) if split else []
     directions = sorted(scores, key=lambda pair: -pair[1].value)
-    return printed(
+    text = printed(
         "bias",
-        about=table.about,
-        groups=[f"{name} {count:,}" for name, count in table.groups.items()],
+        table,
         ceiling=skews.loc[MEAN, "ceiling"],
         ndkl_chance=in_brackets(Estimate(*ndkl[["chance", "chance_low", "chance_high"]]), 2),
-        within_sets=table.within_sets,
-        skipped=table.skipped,
         rows=rows,
-        alike=table.alike,
-        preference=table.preference,
         split=split,
-        share=in_brackets(split.share, 2) if split else "",
         direction=", ".join(f"{group} {signed(score.value, 3)}" for group, score in directions),
         neutral=neutral,
     )
+    show(text, table, settings.csv)
 
 
 main = Command(BiasOptions, print_bias)

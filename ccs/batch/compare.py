@@ -46,11 +46,10 @@ def print_comparison(settings: CompareOptions) -> None:
     columns = [*SIDES, "alike", *["changed"] * table.related]
     text = printed(
         "compare",
-        about=table.about,
+        table,
         pairs=len(rows),
         same=int((rows["first"] == rows["second"]).sum()),
         middle=float(rows["alike"].median()),
-        related=table.related,
         rows=pairs[columns].to_string(index=False, float_format="{:.3f}".format),
     )
     show(text, table, settings.csv)

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 import ccs
-from ccs.analysis.find_heads import AMONG, HeadTable
+from ccs.analysis.find_heads import AMONG
 from ccs.batch.pages import printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
@@ -37,30 +37,19 @@ class HeadsOptions:
 
 
 def print_heads(settings: HeadsOptions) -> None:
-    """Print the heads."""
+    """Print the strongest heads, with a warning if none encodes the text."""
     model: ccs.Model | str = settings.model
     if settings.text_encoder:
         model = ccs.extract_image_encoder(settings.model, settings.text_encoder, device=settings.device)
-    table = ccs.find_heads(
-        model,
-        settings.text,
-        settings.images,
-        pool=settings.texts,
-        max_images=settings.max_images,
-        device=settings.device,
-    )
-    print(format_heads(table))
-
-
-def format_heads(table: HeadTable) -> str:
-    """Format the strongest heads, with a warning if none encodes the text."""
+    question = options.arguments(settings, "model", "text_encoder", "texts")
+    table = ccs.find_heads(model, **question, pool=settings.texts)
     encoding, heads = int(table.rows["encodes"].sum()), len(table.rows)
     strongest = table.rows.head(max(encoding, MIN_HEADS)).drop(columns=["p_value", "encodes"])
     for name in ("share", "best_share"):
         strongest[name] = (100 * strongest[name]).map("{:.1f}%".format)
     strongest["adjusted"] = strongest["adjusted"].map("{:.3f}".format)
     rows = strongest.to_dict("records")
-    return printed("heads", about=table.about, encoding=encoding, heads=heads, among=AMONG, rows=rows)
+    print(printed("heads", table, encoding=encoding, heads=heads, among=AMONG, rows=rows))
 
 
 main = Command(HeadsOptions, print_heads)

@@ -8,7 +8,7 @@ from typing import Annotated
 import ccs
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import CARRIERS, RANDOM, CarrierTable
-from ccs.batch.pages import format_effect, format_parts, printed, show
+from ccs.batch.pages import format_effect, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.metrics.stats import Effect
@@ -48,11 +48,9 @@ def format_carriers(table: CarrierTable) -> str:
 
     return printed(
         "localize",
-        table=table,
-        about=table.about,
+        table,
         changed=changed,
-        chance=float(effects["none", "MaxSkew"]["chance"]),
-        parts=format_parts(table.parts, "heads"),
+        chance=effects["none", "MaxSkew"]["chance"],
         random_changes=list(drawn["difference"]),
     )
 

@@ -14,7 +14,7 @@ from ccs.analysis.mitigate import MitigationTable, Option, choose, objection
 from ccs.analysis.mitigations import METHODS, NOTHING, as_change
 from ccs.analysis.task import conclude
 from ccs.batch.checkpoint import SaveOptions
-from ccs.batch.pages import format_effect, format_parts, in_brackets, printed, show
+from ccs.batch.pages import in_brackets, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.data import SOURCES
@@ -72,14 +72,10 @@ def mitigate(settings: MitigateOptions) -> None:
     best = table.options[table.best] if table.best else None
     text = printed(
         "mitigate",
+        table,
         rows=rows,
-        about=table.about,
-        chance=float(table.rows["chance"].iloc[0]),
         best=best,
         conclusion=best and conclude(best.max_skew_change, best.accuracy_change, table.about["max_loss"]),
-        parts=format_parts(table.parts, "method"),
-        changed=best and format_effect(best.max_skew_change),
-        lost=best and format_effect(best.accuracy_change, 100, 1),
     )
     show(text, table)
     if settings.out or settings.repo:
@@ -128,20 +124,17 @@ def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
 def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
     """Return the results of the saved method in the Hub's format."""
     skew, accuracy = f"MaxSkew by {table.about['attribute']}", "Zero-shot accuracy"
-    return [
-        EvalResult(
-            task_type="zero-shot-image-classification",
-            dataset_type=(SOURCES[data].hub if data in SOURCES else None) or data,
-            dataset_name=SOURCES[data].title if data in SOURCES else data,
-            metric_type=metric,
-            metric_name=name,
-            metric_value=round(value, 4),
-        )
-        for data, metric, name, value in (
-            (table.about["gallery"], "maxskew", skew, saved.max_skew.value),
-            (table.about["preserve"], "accuracy", accuracy, saved.accuracy.value),
-        )
-    ]
+    cases = (
+        (table.about["gallery"], "maxskew", skew, saved.max_skew.value),
+        (table.about["preserve"], "accuracy", accuracy, saved.accuracy.value),
+    )
+    results = []
+    for data, metric, name, value in cases:
+        record = SOURCES.get(data)
+        hub, title = (record.hub or data, record.title) if record else (data, data)
+        task = "zero-shot-image-classification"
+        results.append(EvalResult(task, hub, title, metric, round(value, 4), metric_name=name))
+    return results
 
 
 main = Command(MitigateOptions, mitigate)

@@ -36,19 +36,22 @@ def environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     templates.filters["number"] = format_number
-    templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count, effect_word)}
+    formatters = (in_brackets, format_effect, format_parts, columns, count, effect_word)
+    templates.globals |= {formatter.__name__: formatter for formatter in formatters}
     templates.globals["quoted"] = repr
     return templates
 
 
-def printed(name: str, /, **values: Any) -> str:
+def printed(name: str, table: Result | None = None, /, **values: Any) -> str:
     """Render the text template `templates/NAME.txt`.
 
     Args:
         name: Name of the template.
-        **values: Values of its fields. A missing one is an error.
+        table: A result, whose values the template reads as `table` and `about`.
+        **values: Values of its other fields. A missing one is an error.
     """
-    return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
+    about = table.about if table else {}
+    return environment(TEMPLATES).get_template(f"{name}.txt").render(values, table=table, about=about)
 
 
 def show(text: str, result: Result, csv: Path | None = None) -> None:
@@ -88,11 +91,6 @@ def open_results(place: Path | str | None) -> Collection:
 def columns(rows: list[dict[str, str]]) -> str:
     """Align rows of cells in columns, for a terminal."""
     return pd.DataFrame(rows).to_string(index=False)
-
-
-def whole(number: int) -> str:
-    """Format an integer with commas: "10,954"."""
-    return f"{number:,}"
 
 
 def count(number: int, noun: str) -> str:

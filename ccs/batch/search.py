@@ -8,7 +8,7 @@ from typing import Annotated
 import ccs
 from ccs import results
 from ccs.analysis.search import Limits
-from ccs.batch.pages import format_effect, format_parts, in_brackets, p_text, printed, show
+from ccs.batch.pages import in_brackets, p_text, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
@@ -60,16 +60,7 @@ def find_ablation(settings: SearchOptions) -> None:
         for held_out in unseen
     ]
     text = printed(
-        "search",
-        rows=rows,
-        chance=unseen[0].chance,
-        ablated=str(table.heads),
-        conclusion=table.conclusion,
-        skew=format_effect(answer.max_skew_change),
-        accuracy=format_effect(answer.accuracy_change, 100, 1),
-        detectable=minimum_detectable(answer.max_skew_change),
-        about=table.about,
-        parts=format_parts(table.parts, "heads"),
+        "search", table, rows=rows, answer=answer, detectable=minimum_detectable(answer.max_skew_change)
     )
     show(text, table)
     if settings.save:

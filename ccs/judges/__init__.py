@@ -122,9 +122,8 @@ def parse_panel(text: str) -> list[JudgeSpec | str]:
     names = [judge if isinstance(judge, str) else judge.name for judge in judges]
     if not names:
         raise InputError(f"The panel {text!r} is empty; name a judge, `default`, or {TAGS}.")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"The judge {name} is named twice in the panel; each judge can vote once.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"The judge {twice[0]} is named twice in the panel; each judge can vote once.")
     return judges
 
 

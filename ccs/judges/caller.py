@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import hashlib
 import json
 import math
 import sqlite3
@@ -123,10 +122,9 @@ class Caller:
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return the model's entry for a manifest, without key and URL."""
-        identity, replaced = self.provider.identity(), self.provider.spec.instead_of
-        identity.pop("base_url", None)
+        replaced = self.provider.spec.instead_of
         instead = {"instead_of": replaced} if replaced else {}
-        return {"name": self.name, "stand_in": False} | identity | instead
+        return {"name": self.name, "stand_in": False} | self.provider.identity() | instead
 
     def estimate_cost(self, requests: Sequence[Request]) -> prices.CostEstimate:
         """Estimate the cost of all requests, whatever is cached; neither key nor network is needed."""
@@ -171,7 +169,7 @@ class Caller:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=tenacity.stop_after_attempt(self.settings.retries + 1),
-            wait=lambda state: max(backoff(state), _server_wait(state.outcome)),
+            wait=lambda state: max(backoff(state), state.outcome.exception().wait),
             reraise=True,
         )
         await slots.acquire()
@@ -216,22 +214,8 @@ class Caller:
         return 0.0 if self.cost is None else self.cost(usage)
 
 
-def _server_wait(attempt: Any) -> float:
-    return float(getattr(attempt.exception(), "wait", 0.0))
-
-
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, UnansweredError) and error.again and error.wait <= _LONGEST_WAIT
-
-
-def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
-    """Return a short digest of a prompt, by which results record the prompt that made them.
-
-    Args:
-        instructions: The prompt's text.
-        schema: The answer's schema, or other parts of the prompt.
-    """
-    return hashlib.sha256((instructions + json.dumps(schema)).encode()).hexdigest()[:12]
 
 
 def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
@@ -268,8 +252,7 @@ async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path:
                     }
                     if missing:
                         require("judges", "tenacity")
-                        caller.provider.open()
-                        stack.push_async_callback(caller.provider.aclose)
+                        await stack.enter_async_context(caller.provider.open())
                     slots = asyncio.Semaphore(caller.settings.concurrency)
                     causes.append(
                         {

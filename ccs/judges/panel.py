@@ -6,22 +6,22 @@ presented as one.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges import PAPER, JudgeSettings, JudgeSpec, paper_panel, parse_panel
-from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
+from ccs.judges.caller import Answer, Caller, ask_all
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import (
-    JUDGE_INSTRUCTIONS,
     LABEL_INSTRUCTIONS,
     Judgment,
     Question,
     judge_request,
-    judge_schema,
     label_request,
     text_names,
     unscored,
@@ -135,14 +135,10 @@ class Panel(Callers):
 
         return [[judged(name, question) for name in self.names] for question in questions]
 
-    def manifest_entry(self) -> dict[str, Any]:
-        """Return the judges, the prompt's digest, and whether `tags` is one of them, for a manifest."""
-        judges = [
-            self.callers[name].manifest_entry() if name in self.callers else {"name": name, "stand_in": True}
-            for name in self.names
-        ]
-        prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
-        return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
+    def manifest_entries(self) -> list[dict[str, Any]]:
+        """Return an entry for each judge, for a manifest; without keys and URLs."""
+        entries = {name: caller.manifest_entry() for name, caller in self.callers.items()}
+        return [entries.get(name, {"name": name, "stand_in": True}) for name in self.names]
 
 
 def _judgments(judge: str, question: Question, answer: Answer) -> list[Judgment]:
@@ -170,10 +166,8 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
             judgments.append(Judgment(TAGS, None, "", f"the pool {pool.name!r} has no tag for the text"))
             continue
         verdict = tree.is_under(tag, label)
-        reason = f"tagged {tag}"
-        if tag != label:
-            reason += f", which is {'' if verdict else 'not '}under {label}"
-        judgments.append(Judgment(TAGS, verdict, reason, ""))
+        reason = f", which is {'' if verdict else 'not '}under {label}" if tag != label else ""
+        judgments.append(Judgment(TAGS, verdict, f"tagged {tag}{reason}", ""))
     return judgments
 
 
@@ -229,6 +223,6 @@ class Labeler(Callers):
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return the model and the prompt's digest, for a manifest; without key and URL."""
-        worked = [[example.label, *example.texts] for example in examples()]
-        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
-        return self.callers[self.name].manifest_entry() | {"prompt": prompt}
+        worked = {"examples": [[example.label, *example.texts] for example in examples()]}
+        prompt = hashlib.sha256((LABEL_INSTRUCTIONS + json.dumps(worked)).encode()).hexdigest()
+        return self.callers[self.name].manifest_entry() | {"prompt": prompt[:12]}

@@ -222,7 +222,3 @@ class CostEstimate:
             parts: The estimates.
         """
         return cls(name, sum(part.requests for part in parts), sum(part.dollars for part in parts))
-
-    def repeated(self, n: int) -> CostEstimate:
-        """Return the cost of n times as many requests."""
-        return CostEstimate(self.judge, n * self.requests, n * self.dollars)

@@ -97,30 +97,30 @@ class UnansweredError(Exception):
 
 
 class Provider:
-    """One model on a server of chat completions: call `open`, then `send`, then `aclose`."""
+    """One model on a server of chat completions: call `send` in the context of `open`."""
 
     def __init__(self, spec: JudgeSpec, settings: JudgeSettings) -> None:
         self.spec = spec
         self.settings = settings
 
     def identity(self) -> dict[str, Any]:
-        """Return all that determines an answer besides the request, for cache and manifest.
+        """Return what determines an answer besides request and server, for cache and manifest."""
+        spec = self.spec
+        sampling = {"temperature": spec.temperature, "effort": spec.effort}
+        return {"provider": spec.provider, "model": spec.model, **sampling}
+
+    def cache_key(self, request: Request) -> str:
+        """Return the SHA-256 of all that changes the answer. The limit on tokens only truncates it.
 
         The base URL counts only for compatible servers, which have their own weights. Elsewhere a gateway
         leads to the same model.
         """
-        spec = self.spec
-        sampling = {"temperature": spec.temperature, "effort": spec.effort}
-        place = {"base_url": spec.base_url} if spec.provider == "compatible" else {}
-        return {"provider": spec.provider, "model": spec.model, **sampling, **place}
-
-    def cache_key(self, request: Request) -> str:
-        """Return the SHA-256 of all that changes the answer. The limit on tokens only truncates it."""
-        parts = [self.identity(), request.system, request.user, request.schema]
+        place = {"base_url": self.spec.base_url} if self.spec.provider == "compatible" else {}
+        parts = [self.identity() | place, request.system, request.user, request.schema]
         return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
-    def open(self) -> None:
-        """Open the client. Raises InputError without package or key."""
+    def open(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """Return the client, open until its context ends. Raises InputError without package or key."""
         require("judges", "openai", "httpx2")
         import httpx2
         import openai
@@ -135,6 +135,7 @@ class Provider:
             default_headers={"Accept-Encoding": "identity"},
             http_client=httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]}),
         )
+        return self._client
 
     def api_key(self) -> str:
         """Return the API key from the environment. Raises InputError that names the variable."""
@@ -147,10 +148,6 @@ class Provider:
             f"The judge {self.spec.name} needs a key in the environment variable {' or '.join(variables)}; "
             "the judge `tags` and local servers (compatible:MODEL@URL) need none."
         )
-
-    async def aclose(self) -> None:
-        """Close the client."""
-        await self._client.close()
 
     async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
         """Send a request once.
@@ -167,22 +164,19 @@ class Provider:
             InputError: There will be none to any, such as when the key isn't accepted.
         """
         spec = self.spec
-        # The old name of the limit is the one that local servers and Google support.
-        limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
-        options: Any = {limit: max_tokens}
-        options |= {"reasoning_effort": spec.effort} if spec.effort else {}
-        options |= {} if spec.temperature is None else {"temperature": spec.temperature}
+        roles = {"system": request.system, "user": request.user}
         answer = {"name": "answer", "schema": dict(request.schema), "strict": True}
-        options |= {"response_format": {"type": "json_schema", "json_schema": answer}}
+        fields: dict[str, Any] = {
+            "messages": [{"role": role, "content": text} for role, text in roles.items()],
+            "response_format": {"type": "json_schema", "json_schema": answer},
+            "reasoning_effort": spec.effort,
+            "temperature": spec.temperature,
+        }
+        # The old name of the limit is the one that local servers and Google support.
+        fields["max_completion_tokens" if spec.provider == "openai" else "max_tokens"] = max_tokens
+        given = {name: value for name, value in fields.items() if value is not None}
         try:
-            response = await self._client.chat.completions.create(
-                model=spec.model,
-                messages=[
-                    {"role": "system", "content": request.system},
-                    {"role": "user", "content": request.user},
-                ],
-                **options,
-            )
+            response = await self._client.chat.completions.create(model=spec.model, **given)
         except Exception as error:
             raise self._explain(error) from None
         usage = None

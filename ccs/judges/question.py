@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import chain
@@ -220,10 +220,7 @@ def parse_object(reply: str) -> dict[str, Any]:
     return value
 
 
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in result:
-            raise OffSchemaError(f"{name} is given twice")
-        result[name] = value
-    return result
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(by_name := dict(pairs)) < len(pairs):
+        raise OffSchemaError("a name is given twice")
+    return by_name

@@ -20,7 +20,6 @@ from ccs.heads import Head
 from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results
 from ccs.results.schema import ONE_POOL
-from ccs.texts.score import HeadScore
 
 Over = Literal["mean", "sum", "occupation"]
 Mode = Literal["correct", "as-published"]
@@ -38,14 +37,6 @@ def main_k(results: Results) -> int | None:
 def main_scores(results: Results) -> pd.DataFrame:
     """Return the scores at the main K."""
     return _where(results.table("scores"), k=main_k(results))
-
-
-def head_scores(results: Results) -> dict[Head, HeadScore]:
-    """Return each head's CCS (None if unknown) and label at the main K."""
-    return {
-        head: HeadScore(None if pd.isna(row.ccs) else int(row.ccs), None if pd.isna(row.label) else row.label)
-        for head, row in by_head(main_scores(results))
-    }
 
 
 def by_head(rows: pd.DataFrame) -> Iterator[tuple[Head, Any]]:

@@ -40,8 +40,8 @@ def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Corr
         results: with the CCS.
         figures: head -> figure.
     """
-    ccs = {head: score.ccs for head, score in queries.head_scores(results).items() if head in figures}
-    known = {head: float(value) for head, value in ccs.items() if value is not None}
+    scored = queries.by_head(queries.main_scores(results).dropna(subset="ccs"))
+    known = {head: float(row.ccs) for head, row in scored if head in figures}
     if len(known) < 4:
         return Correlated(name, len(known), Effect(*[float("nan")] * 4))
     effect = correlation(list(known.values()), [figures[head] for head in known])

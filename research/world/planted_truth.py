@@ -179,7 +179,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     skew = queries.single_heads(skew)
     planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
     biases = pd.Series({name: abs(planted.planted_bias(name, attribute)) for name in OCCUPATIONS})
-    scores = queries.head_scores(results)
+    scores = dict(queries.by_head(queries.main_scores(results)))
     rows = []
     for _, row in heads.sort_values("value").iterrows():
         head = Head(row["layer"], row["head"])
@@ -191,9 +191,10 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
             continue
         together = correlation(-changes, planted_skew[changes.index])
         score = scores.get(head, HeadScore(None, None))
+        label, ccs = (None if pd.isna(value) else value for value in (score.label, score.ccs))
         effect = Effect(*row[["value", "low", "high", "p_value"]].astype(float))
         rows.append(
-            {"head": head, "label": score.label, "ccs": score.ccs, "effect": effect}
+            {"head": head, "label": label, "ccs": ccs, "effect": effect}
             | {"change": row["value"], "q_value": row["q_value"]}
             | {"strong": changes[biases == 2].mean(), "without": changes[biases == 0].mean()}
             | {"rho": together.value, "rho_p": together.p_value}

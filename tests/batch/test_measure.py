@@ -131,8 +131,7 @@ def test_clips_are_means_of_frames_scaled_as_published_too(tiny_model, tmp_path)
     normal, scaled = np.random.default_rng(0).normal(size=(2, 10, tiny_model.dim))
     texts = measure.embed_texts(tiny_model, clips)
     ablations = [NONE, AblationSet("high", None, head_sets[1], "")]
-    options = {"as_published": True, "published": lambda _: scaled}
-    rows = measured(clips, ablations, texts, lambda _: normal, **options)
+    rows = measured(clips, ablations, texts, lambda _: normal, published=lambda _: scaled)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", normal), ("world/clips (as-published)", scaled):

@@ -21,7 +21,7 @@ from tests.support.llm_server import LLMServer, verdicts
 
 def fill(stage):
     with stage.working(3):
-        for index in stage.mine():
+        for index in stage.missing:
             stage.write({"x": np.full(3, index, dtype=np.float32)}, index)
 
 

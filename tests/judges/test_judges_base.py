@@ -33,7 +33,7 @@ def test_a_reply_off_the_schema_is_refused_with_where():
         (f'{{"text_1": {"9" * 5000}}}', "not JSON"),
         (YES.replace("true", "NaN"), r"verdict: nan is not of type 'boolean'"),
         ("[]", "not an object"),
-        ('{"text_1": 1, ' + YES[1:], "text_1 is given twice"),
+        ('{"text_1": 1, ' + YES[1:], "a name is given twice"),
         (YES.replace("true", "1"), r"verdict: 1 is not of type 'boolean'"),
         (YES.replace('"It is True."', "7"), r"reason: 7 is not of type 'string'"),
     ):
@@ -130,7 +130,7 @@ def test_the_papers_judges_are_asked_until_they_are_shut_down():
         panel = paper_panel(date.fromisoformat(day))
         assert [judge.model for judge in panel] == models.split()
         assert [judge.instead_of for judge in panel] == instead
-    described, now = Panel("paper").manifest_entry()["judges"], paper_panel()
+    described, now = Panel("paper").manifest_entries(), paper_panel()
     assert [judge.get("instead_of", "") for judge in described] == [judge.instead_of for judge in now]
     assert (parse_panel("paper"), Labeler("paper").name) == (paper_panel(), paper_panel()[0].name)
 

@@ -31,7 +31,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
         [[True, False], [True, True]],
         [[], []],
     ]
-    assert panel.manifest_entry()["stand_in"] is True
+    assert [entry["stand_in"] for entry in panel.manifest_entries()] == [True, False]
 
 
 @pytest.fixture

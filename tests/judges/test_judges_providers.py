@@ -127,7 +127,7 @@ def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(server, settings, c
     with pytest.raises(InputError) as error:
         panel.judge([replace(QUESTION, label="Doors")])
     reports = [cause, str(error.value), repr(error.value.__cause__), caplog.text]
-    assert KEY not in "".join([*reports, repr(panel.manifest_entry())])
+    assert KEY not in "".join([*reports, repr(panel.manifest_entries())])
     assert error.value.__suppress_context__
     assert KEY.encode() not in settings.cache.read_bytes()
 

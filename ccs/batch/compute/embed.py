@@ -108,7 +108,8 @@ class Embedder:
         stage = self.store.stage(name, {**self.inputs(data), **inputs}, len(shards))
         if not stage.missing:
             return stage
-        wanted, size = {place: shards[place] for place in stage.mine()}, self.batch_size
+        processes, size = self.store.processes, self.batch_size
+        wanted = {place: shards[place] for place in stage.missing[processes.rank :: processes.size]}
         if isinstance(data, RetrievalSet):
             size = max(1, size // max(1, len(data.clips[0])))
         loaded = load(self.model, data, [*wanted.values()], batch=size, workers=self.settings.workers)
@@ -126,7 +127,7 @@ class Embedder:
                 stage.write(arrays, shard)
 
         with stage.working(sum(map(len, wanted.values()))) as bar:
-            self.store.processes.together(partial(write_shards, bar))
+            processes.together(partial(write_shards, bar))
         return stage
 
 

@@ -75,7 +75,7 @@ class Judging:
         )
         spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
         self.panel = Panel(settings.judges, limits, tags=pool, spending=spending)
-        self.judges: list[Row] = list(self.panel.manifest_entry()["judges"])
+        self.judges: list[Row] = self.panel.manifest_entries()
         self.labeler: Row = {"name": TAGS, "stand_in": True}
         self.llm_labeler: Labeler | None = None
         if settings.labeler != TAGS:
@@ -101,7 +101,7 @@ class Judging:
         judged = self.panel.estimate_cost(
             [Question("L0.H0", "Backgrounds", part) for part in (texts[:k], texts[k:])]
         )
-        return [estimate.repeated(heads) for estimate in (*labels, *judged)]
+        return [CostEstimate.total(part.judge, [part] * heads) for part in (*labels, *judged)]
 
     def label(self, spans: Spans) -> dict[Head, Labeled]:
         """Label the heads, each by its texts of the main K only: a head has one concept."""

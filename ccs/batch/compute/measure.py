@@ -105,8 +105,8 @@ class Evaluation:
         ablations: The ablation sets; the first is the baseline, without ablation.
         texts: The embeddings of `embed_texts`.
         embeddings: The images' embeddings.
-        published: The clips' embeddings as the paper's code scales frames, if they differ.
-        as_published: Also measure as the paper's code does: FairFace by race, and retrieval.
+        published: The embeddings of clips as the paper's code scales frames. If given, results are also as by
+            that code: of FairFace by race, and of retrieval.
         logit_scale: The model's.
         seed: The seed of resampling.
         baselines: The results without ablation, which `rows` fills.
@@ -117,7 +117,6 @@ class Evaluation:
     texts: np.ndarray
     embeddings: Embeddings
     published: Embeddings | None = None
-    as_published: bool = False
     logit_scale: float = 1.0
     seed: int = 0
     baselines: dict[Any, Any] = field(default_factory=dict)
@@ -163,11 +162,11 @@ class Evaluation:
             yield row | _columns(result.top1, before.top1.value, effect)
 
     def _of_clips(self, data: RetrievalSet, heads: HeadSet, _: Detail) -> Iterator[Row]:
-        """Make rows in the usual way and, with `as_published`, in the paper's."""
+        """Make rows in the usual way and, with `published`, in the paper's."""
         owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
         variants = [(data.name, self.embeddings, False)]
-        if self.as_published:
-            variants.append((f"{data.name}{schema.AS_PUBLISHED}", self.published or self.embeddings, True))
+        if self.published:
+            variants.append((f"{data.name}{schema.AS_PUBLISHED}", self.published, True))
         for name, embeddings, as_published in variants:
             for result in retrieval.measure_recall(
                 embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
@@ -192,7 +191,7 @@ class Evaluation:
         """Prepare each occupation's ranking of its own images, if the set has such pools, and of all."""
         pools = [False, True] if data.pools is not None else [False]
         variants = [(attribute, pool, False) for pool in pools for attribute in data.groups]
-        if self.as_published:
+        if self.published:
             faulty = (attribute for attribute in data.groups if skew.has_order_fault(data.name, attribute))
             variants += [(attribute, False, True) for attribute in faulty]
         return [_People(self, data, map, *variant) for variant in variants]

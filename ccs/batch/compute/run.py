@@ -145,10 +145,7 @@ class Run:
         for place, data in enumerate(self.sets):
             host, rows = hosts[data.name]
             embedded_later = any(hosts[later.name][0] is host for later in self.sets[place + 1 :])
-            measured = self._measure(data, chosen[data.name], host, rows, embedded_later)
-            self.tables.setdefault(measure.table_of(data), []).extend(measured["rows"])
-            self.alike[data.name] = measured["alike"]
-            self.warnings += [f"{data.name}: {doubt}" for doubt in _doubts(data, measured["rows"][0])]
+            self._measure(data, chosen[data.name], host, rows, embedded_later)
         rows_of_heads = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         if effects := measure.head_effects(rows_of_heads):
             self.tables["heads"] = effects
@@ -238,8 +235,8 @@ class Run:
         host: EvaluationSet,
         rows: np.ndarray | None,
         embedded_later: bool,
-    ) -> dict[str, Any]:
-        """Return a dataset's rows, and its prompts that are `alike`, measured by all processes.
+    ) -> None:
+        """Measure a dataset in all processes, and add its rows to the tables.
 
         Args:
             data: The set.
@@ -248,7 +245,7 @@ class Run:
             rows: The places of its images there.
             embedded_later: True if a later set uses the host's embeddings.
         """
-        head_sets, settings = unique_heads(ablations), self.settings
+        head_sets, settings, processes = unique_heads(ablations), self.settings, self.processes
         stage_inputs = self.embedder.inputs(data) | {
             "schema": schema.VERSION,
             "precision": settings.precision,
@@ -267,33 +264,31 @@ class Run:
             with stage.working(len(ablations)):
                 evaluation = Evaluation(
                     data=data,
-                    ablations=measure.share_of(ablations, self.processes.rank, self.processes.size),
+                    ablations=measure.share_of(ablations, processes.rank, processes.size),
                     texts=measure.embed_texts(self.model, data),
                     embeddings=readers[0],
-                    published=readers[-1],
-                    as_published=settings.as_published,
+                    published=readers[-1] if settings.as_published else None,
                     logit_scale=self.model.logit_scale,
                     seed=settings.seed,
                 )
-                shares = self.processes.gather(self.processes.together(evaluation.rows))
-                measured = measure.join_shares(shares, ablations)
-                measured += measure.over_sets(measured, measure.table_of(data))
+                shares = processes.gather(processes.together(evaluation.rows))
+                joined = measure.join_shares(shares, ablations)
+                joined += measure.over_sets(joined, measure.table_of(data))
                 alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else []
-                self.processes.once(lambda: stage.write({"rows": measured, "alike": alike}))
-            if not embedded_later:
-                for of_images in embedded:
-                    self.processes.once(partial(of_images.discard, KEPT_BYTES))
-        result: dict[str, Any] = stage.read()
-        return result
+                processes.once(lambda: stage.write({"rows": joined, "alike": alike}))
+            for of_images in () if embedded_later else embedded:
+                processes.once(partial(of_images.discard, KEPT_BYTES))
+        measured = stage.read()
+        self.tables.setdefault(measure.table_of(data), []).extend(measured["rows"])
+        self.alike[data.name] = measured["alike"]
+        self.warnings += [f"{data.name}: {doubt}" for doubt in _doubts(data, measured["rows"][0]) if doubt]
 
 
-def _doubts(data: EvaluationSet, baseline: Row) -> Iterator[str]:
+def _doubts(data: EvaluationSet, baseline: Row) -> Iterator[str | None]:
     """Warn of a small set, and of an accuracy near chance. baseline: its first row."""
-    doubts: list[str | None] = []
     if isinstance(data, ClassificationSet):
-        doubts.append(near_chance(baseline["value"], baseline["low"], len(data.classes)))
-        doubts.append(warn_if_small("accuracy", len(data.images)))
+        yield near_chance(baseline["value"], baseline["low"], len(data.classes))
+        yield warn_if_small("accuracy", len(data.images))
     elif isinstance(data, BiasSet):
         sizes = [np.unique(cells, return_counts=True)[1].min() for cells in data.groups.values()]
-        doubts.append(warn_if_small("bias", min(sizes)))
-    yield from filter(None, doubts)
+        yield warn_if_small("bias", min(sizes))

@@ -185,10 +185,6 @@ class Stage:
         """The shards that are missing, as far as this process knows before the stage is finished."""
         return [index for index in range(self.shards) if index not in self.paths]
 
-    def mine(self) -> list[int]:
-        """Return the missing shards that this process writes, each `size`-th."""
-        return self.missing[self.store.processes.rank :: self.store.processes.size]
-
     @contextmanager
     def working(self, total: int) -> Iterator[Any]:
         """Do the stage under a bar of `total` items; then all processes know what the others wrote."""

@@ -16,12 +16,13 @@ from ccs import results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.run import Run
 from ccs.batch.pages import in_brackets, printed
+from ccs.cli.command_line import package_version
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.files import disk_errors
 from ccs.results import queries, schema
 
-_PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
+_PACKAGES = ("torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
 
 
 def write_tables(run: Run) -> str:
@@ -30,11 +31,10 @@ def write_tables(run: Run) -> str:
     Returns:
         A sentence on the sets whose earlier results are replaced by none, or "".
     """
-    folder, now = run.folder, manifest(run)
-    lost: set[str] = set()
+    folder, now, earlier = run.folder, manifest(run), []
     with suppress(InputError):  # no earlier results
-        lost = {data["name"] for data in results.read_manifest(folder)["sets"]}
-    lost -= {data["name"] for data in now["sets"]}
+        earlier = results.read_manifest(folder)["sets"]
+    lost = {data["name"] for data in earlier} - {data["name"] for data in now["sets"]}
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
@@ -59,6 +59,8 @@ def write_tables(run: Run) -> str:
 def manifest(run: Run) -> dict[str, Any]:
     """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST` but `tables`."""
     model, images, pool, settings = run.model, run.images, run.pool, run.settings
+    # Of this process and of its largest worker.
+    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
         "schema_version": schema.VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,11 +79,12 @@ def manifest(run: Run) -> dict[str, Any]:
         "chance_ccs": run.chance,
         "settings": settings.described(),
         "seeds": {"seed": settings.seed},
-        "versions": versions(),
+        "versions": {"python": platform.python_version(), "clip-ccs": package_version()}
+        | {package: metadata.version(package) for package in _PACKAGES},
         "largest_error": run.errors,
         "measured": {
             "seconds": run.store.seconds,  # of the stages that this run did
-            "peak_memory_bytes": peak_memory(),
+            "peak_memory_bytes": sum(peaks) * (1 if sys.platform == "darwin" else 1024),
             "processes": run.processes.size,
             "device": run.processes.device,
             "spent": run.judging.spent,
@@ -103,21 +106,6 @@ def _described(data: inputs.EvaluationSet) -> dict[str, Any]:
 
 def _fields(source: object, *names: str) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
-
-
-def versions() -> dict[str, str]:
-    """Return this project's version and those of the packages that results depend on."""
-    by_package = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            by_package[name] = metadata.version(name)
-    return by_package
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process plus that of its largest worker, in bytes."""
-    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(peaks) * (1 if sys.platform == "darwin" else 1024)
 
 
 # The summary --------------------------------------------------------------------------------------------
