@@ -92,7 +92,9 @@ def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
     sampled = sample(pairs, n)
-    rows = pd.DataFrame([(pair.id, *pair.cells, "") for pair in sampled], columns=[*COLUMNS])
+    rows = pd.DataFrame(
+        [(pair.id, inert(pair.text), inert(pair.concept), "") for pair in sampled], columns=[*COLUMNS]
+    )
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
     print("Next: clip-ccs annotate import FILE... with the same --results")
@@ -116,11 +118,6 @@ class Pair:
         """An id that reveals nothing. Its letter stops spreadsheets from reading "12e5" as a number."""
         place = json.dumps([self.model, str(self.head), self.text, self.concept], ensure_ascii=False)
         return "p" + hashlib.sha256(place.encode()).hexdigest()[:11]
-
-    @property
-    def cells(self) -> tuple[str, str]:
-        """Text and concept as a sheet holds them."""
-        return inert(self.text), inert(self.concept)
 
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
@@ -185,7 +182,8 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     for number, row in enumerate(rows, start=2):
         place, key, answer = f"{name}, row {number}", row["id"].strip(), row["answer"].strip().casefold()
         pair = pairs_by_key.get(key)
-        if pair is None or (row["text"], row["concept"]) not in (pair.cells, (pair.text, pair.concept)):
+        known = (pair.text, pair.concept) if pair else ()
+        if (row["text"], row["concept"]) not in (known, tuple(map(inert, known))):
             raise InputError(f"{place}: no pair in --results has this id, text, and concept.")
         if key in answers:
             raise InputError(f"{place}: the id {key!r} occurs twice; remove one row.")

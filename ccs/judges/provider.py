@@ -125,29 +125,24 @@ class Provider:
         import httpx2
         import openai
 
+        spec, timeout, variables = self.spec, self.settings.timeout, KEYS[self.spec.provider]
+        keys = filter(None, (os.environ.get(variable, "").strip() for variable in variables))
+        # Local servers need none, but the SDK needs a string.
+        if not (key := next(keys, "none" if spec.provider == "compatible" else "")):
+            raise InputError(
+                f"The judge {spec.name} needs a key in the environment variable {' or '.join(variables)}; "
+                "the judge `tags` and local servers (compatible:MODEL@URL) need none."
+            )
         # httpx2 follows no redirect, which would send the key to another host.
-        timeout = self.settings.timeout
         self._client = openai.AsyncOpenAI(
-            api_key=self.api_key(),
-            base_url=self.spec.base_url or SERVERS.get(self.spec.provider),
+            api_key=key,
+            base_url=spec.base_url or SERVERS.get(spec.provider),
             timeout=timeout,
             max_retries=0,
             default_headers={"Accept-Encoding": "identity"},
             http_client=httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]}),
         )
         return self._client
-
-    def api_key(self) -> str:
-        """Return the API key from the environment. Raises InputError that names the variable."""
-        variables = KEYS[self.spec.provider]
-        keys = filter(None, (os.environ.get(variable, "").strip() for variable in variables))
-        # Local servers need none, but the SDK needs a string.
-        if key := next(keys, "none" if self.spec.provider == "compatible" else ""):
-            return key
-        raise InputError(
-            f"The judge {self.spec.name} needs a key in the environment variable {' or '.join(variables)}; "
-            "the judge `tags` and local servers (compatible:MODEL@URL) need none."
-        )
 
     async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
         """Send a request once.

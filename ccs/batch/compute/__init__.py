@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from ccs import paper
 from ccs.cli import options
@@ -49,6 +48,11 @@ def _layers(text: str) -> tuple[int, ...] | str:
     return text if text == "all" else _numbers(text)
 
 
+def _data(name: str, text: str) -> Parameter:
+    help_text = options.describe(f"{text}: {options.IMAGES_FROM}; repeatable")
+    return Parameter.combine(options.DATA, Parameter(name=name), help_text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Describe and score the attention heads of models, measure ablations, and write tables of results.
@@ -82,19 +86,9 @@ class Settings:
         unset("world for the bundled toy models, else none"),
     ] = None
     """Group of datasets to measure on"""
-    datasets: Annotated[
-        tuple[str, ...],
-        options.DATA,
-        Parameter(name="--dataset"),
-        options.describe(f"Dataset to measure on in place of a suite: {options.IMAGES_FROM}; repeatable"),
-    ] = ()
+    datasets: Annotated[tuple[str, ...], _data("--dataset", "Dataset to measure on in place of a suite")] = ()
     classes: options.Classes = None
-    galleries: Annotated[
-        tuple[str, ...],
-        options.DATA,
-        Parameter(name="--gallery"),
-        options.describe(f"People with groups to rank: {options.IMAGES_FROM}; repeatable"),
-    ] = ()
+    galleries: Annotated[tuple[str, ...], _data("--gallery", "People with groups to rank")] = ()
     attribute: Annotated[str | None, options.DATA, unset("all")] = None
     """Column of the groups of people; "gender,race" crosses two"""
     occupations: Annotated[options.Occupations, unset("the paper's")] = None
@@ -144,9 +138,7 @@ class Settings:
     """Random seed of ablations, samples, and resampling"""
     batch_size: Annotated[int | None, options.MACHINE, at_least(1), unset("automatic")] = None
     """Images per batch"""
-    workers: Annotated[
-        int | None, options.MACHINE, Parameter(validator=Number(gte=0, lte=64)), unset("automatic")
-    ] = None
+    workers: Annotated[int | None, options.MACHINE, at_least(0), unset("automatic")] = None
     """Number of processes that decode images"""
     shard: Annotated[int | None, options.MACHINE, at_least(1), unset("by the number of images")] = None
     """Images between two saves of a run"""

@@ -179,13 +179,12 @@ def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, flo
     pixels = model.preprocess([images[i] for i in range(min(_CHECKED_IMAGES, len(images)))])
     fast = model.embed_images(pixels, head_sets)
     contributions = model.contributions(pixels)
-    copied, slow = copy.deepcopy(model.clip).eval(), []
-    for heads in head_sets:
+    copied, errors = copy.deepcopy(model.clip).eval(), []
+    for heads, embedded in zip(head_sets, fast, strict=True):
         copied.load_state_dict(model.clip.state_dict() | changed_weights(model, WeightChange(heads)))
         with torch.no_grad(), without_tf32():
-            embedded = copied.encode_image(pixels.to(model.encoder.device), normalize=True)
-        slow.append(embedded.cpu().numpy())
-    errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]
+            slow = copied.encode_image(pixels.to(model.encoder.device), normalize=True)
+        errors.append(float(np.abs(embedded - slow.cpu().numpy()).max()))
     total = contributions.direct.sum((1, 2)) + contributions.remainder
     return {
         "forward": errors[0],

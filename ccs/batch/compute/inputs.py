@@ -26,6 +26,8 @@ from ccs.files import atomic_write
 from ccs.model.model import Model
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
+Host = tuple[EvaluationSet, np.ndarray | None]
+"""A set whose embeddings another one uses, and the places of the other's images there (None: the same)."""
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
 """The images of the statistics, the evaluation sets, and name and reason of those that are missing."""
 
@@ -125,9 +127,7 @@ def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
     return data.clips if isinstance(data, RetrievalSet) else data.images
 
 
-def hosts(
-    sets: Sequence[EvaluationSet], plans: Mapping[str, object]
-) -> dict[str, tuple[EvaluationSet, np.ndarray | None]]:
+def hosts(sets: Sequence[EvaluationSet], plans: Mapping[str, object]) -> dict[str, Host]:
     """Find sets whose embeddings another set has, such as CIFAR-100 for both spellings of its classes.
 
     Args:
@@ -139,7 +139,7 @@ def hosts(
         images there; the set itself and None if no other has them.
     """
     by_size = sorted(sets, key=lambda data: -len(items(data)))
-    host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
+    host_of: dict[str, Host] = {}
     for place, data in enumerate(by_size):
         equal = (other for other in by_size[:place] if plans[other.name] == plans[data.name])
         shared = ((other, at) for other in equal if (at := _places(data, other)) is not None)

@@ -19,7 +19,7 @@ from ccs.analysis.inputs import warn_if_small
 from ccs.batch.compute import Precision, Settings, inputs, measure
 from ccs.batch.compute.ablations import choose_ablations, count_ablations, make_ablations
 from ccs.batch.compute.embed import Embedder, largest_errors, read_embeddings
-from ccs.batch.compute.inputs import EvaluationSet, Opened
+from ccs.batch.compute.inputs import EvaluationSet, Host, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.measure import Evaluation, Row, unique_heads
 from ccs.batch.compute.stages import Processes, Store
@@ -143,9 +143,9 @@ class Run:
         chosen = {data.name: choose_ablations(ablations, data, self.settings) for data in self.sets}
         hosts = inputs.hosts(self.sets, {name: unique_heads(of_set) for name, of_set in chosen.items()})
         for place, data in enumerate(self.sets):
-            host, rows = hosts[data.name]
+            host, _ = hosts[data.name]
             embedded_later = any(hosts[later.name][0] is host for later in self.sets[place + 1 :])
-            self._measure(data, chosen[data.name], host, rows, embedded_later)
+            self._measure(data, chosen[data.name], hosts[data.name], embedded_later)
         rows_of_heads = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         if effects := measure.head_effects(rows_of_heads):
             self.tables["heads"] = effects
@@ -229,12 +229,7 @@ class Run:
         return scores
 
     def _measure(
-        self,
-        data: EvaluationSet,
-        ablations: Sequence[AblationSet],
-        host: EvaluationSet,
-        rows: np.ndarray | None,
-        embedded_later: bool,
+        self, data: EvaluationSet, ablations: Sequence[AblationSet], host: Host, embedded_later: bool
     ) -> None:
         """Measure a dataset in all processes, and add its rows to the tables.
 
@@ -242,7 +237,6 @@ class Run:
             data: The set.
             ablations: Its ablation sets.
             host: The set whose embeddings it uses; see `inputs.hosts`.
-            rows: The places of its images there.
             embedded_later: True if a later set uses the host's embeddings.
         """
         head_sets, settings, processes = unique_heads(ablations), self.settings, self.processes
@@ -257,10 +251,10 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", stage_inputs)
         if stage.missing:
-            embedded = [self.embedder.embed_set(host, head_sets)]
+            embedded = [self.embedder.embed_set(host[0], head_sets)]
             if isinstance(data, RetrievalSet) and settings.as_published and not self.model.is_openai_scaled:
-                embedded.append(self.embedder.embed_set(host, head_sets, as_published=True))
-            readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
+                embedded.append(self.embedder.embed_set(host[0], head_sets, as_published=True))
+            readers = [read_embeddings(of_images, head_sets, host[1]) for of_images in embedded]
             with stage.working(len(ablations)):
                 evaluation = Evaluation(
                     data=data,
