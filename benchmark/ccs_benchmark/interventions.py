@@ -61,10 +61,11 @@ def mean(evidence: Evidence) -> Iterable[Embeddings]:
     """Return them with each head's output at its mean over the people in the forward pass."""
     model, people = evidence.model, evidence.people
     batches = [people[rows] for rows in in_batches(people)]
-    outputs = (head_outputs(model, batch) for batch in batches)
-    sums = [
-        {layer: values.sum(0, keepdim=True) for layer, values in by_layer.items()} for by_layer in outputs
-    ]
+    with torch.no_grad():
+        outputs = (head_outputs(model, batch)[0] for batch in batches)
+        sums = [
+            {layer: values.sum(0, keepdim=True) for layer, values in by_layer.items()} for by_layer in outputs
+        ]
     means = {layer: torch.stack([part[layer] for part in sums]).sum(0) / len(people) for layer in sums[0]}
     return np.concatenate([replace_outputs(model, batch, means) for batch in batches], axis=1)
 

@@ -149,9 +149,7 @@ def audit(
     images = inputs.embed_ablations(model, gallery.images, [HeadSet(), *ablated])
     rows, parts, tops, same = list[Row](), list[tuple[Row, PartChanges | None]](), list[Row](), {}
     for name, (people, _, left_out) in by_attribute.items():
-        part = images
-        if left_out:
-            part = images[:, ~np.isin(galleries.crossed_groups(gallery, name), list(left_out))]
+        part = images[:, people.images.keys] if left_out else images  # type: ignore[attr-defined]
         for prompt_set in sets:
             question = galleries.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:

@@ -87,32 +87,36 @@ def resample(evidence: Evidence) -> NDArray[np.float32]:
     parts = []
     for people, others, _ in pairs(evidence):
         evidence.tell("activation patching")
-        parts.append(replace_outputs(evidence.model, people, head_outputs(evidence.model, others)))
+        with torch.no_grad():
+            outputs, _ = head_outputs(evidence.model, others)
+        parts.append(replace_outputs(evidence.model, people, outputs))
     return np.concatenate(parts, axis=1)
 
 
-def head_outputs(model: Model, people: Trunk) -> dict[int, Tensor]:
-    """Return, for each layer, the heads' outputs side by side before the output projection [n, T, H d].
+def head_outputs(
+    model: Model, people: Trunk, values: Callable[..., Tensor] | None = None
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Return each layer's heads' outputs before the output projection [n, T, H d], and embeddings [n, d].
 
     Args:
         model: whose heads are read.
         people: activations below the first scored head.
+        values: computes a layer's head outputs.
     """
     outputs: dict[int, Tensor] = {}
 
-    def store(layer: int, values: Tensor) -> Tensor:
-        """Store a layer's values and leave them unchanged.
+    def store(layer: int, output: Tensor) -> Tensor:
+        """Store a layer's outputs, so that gradients reach them if any are computed.
 
         Args:
             layer: number of the layer.
-            values: heads' outputs [n, T, H d].
+            output: heads' outputs [n, T, H d].
         """
-        outputs[layer] = values
-        return values
+        track = torch.is_grad_enabled() and not output.requires_grad
+        outputs[layer] = output.requires_grad_() if track else output
+        return outputs[layer]
 
-    with torch.no_grad():
-        model.encoder.with_values(people, store)
-    return outputs
+    return outputs, model.encoder.with_values(people, store, values)
 
 
 def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -> NDArray[np.float32]:
@@ -206,43 +210,21 @@ def gradient(
     vectors = directions(evidence)
     for people, others, rows in pairs(evidence):
         evidence.tell("patching by gradient")
-        ours, theirs = head_outputs(model, people), head_outputs(model, others)
+        with torch.no_grad():
+            ours, theirs = head_outputs(model, people)[0], head_outputs(model, others)[0]
         for step in steps:
             tokens = people.tokens if step == 1 else torch.lerp(others.tokens, people.tokens, step)
-            trunk = Trunk(tokens, people.layer)
-            for layer, slope in _slopes(model, trunk, vectors[rows], rules, values).items():
+            with torch.enable_grad(), rules():
+                outputs, embedded = head_outputs(model, Trunk(tokens, people.layer), values)
+                moved = (embedded * torch.from_numpy(vectors[rows]).to(embedded.device)).sum()
+                slopes = torch.autograd.grad(moved, list(outputs.values()))
+            for layer, slope in zip(outputs, slopes, strict=True):
                 along = ((ours[layer] - theirs[layer]) * slope).sum(dim=(0, 1)) / len(steps)
                 by_number = along.reshape(model.encoder.layers[layer].n_heads, -1).sum(dim=1).tolist()
                 for number, value in enumerate(by_number):
                     if (head := Head(layer, number)) in scores:
                         scores[head] += value
     return scores
-
-
-def _slopes(
-    model: Model,
-    people: Trunk,
-    directions: NDArray[np.float32],
-    rules: Backward,
-    values: Callable[..., Tensor] | None,
-) -> dict[int, Tensor]:
-    """Return, for each layer, the gradient by the heads' outputs [n, T, H d] along these directions."""
-    outputs: dict[int, Tensor] = {}
-
-    def store(layer: int, output: Tensor) -> Tensor:
-        """Store a layer's values so that gradients reach them.
-
-        Args:
-            layer: number of the layer.
-            output: heads' outputs [n, T, H d].
-        """
-        outputs[layer] = output if output.requires_grad else output.requires_grad_()
-        return outputs[layer]
-
-    with torch.enable_grad(), rules():
-        embedded = model.encoder.with_values(people, store, values)
-        along = (embedded * torch.from_numpy(directions).to(embedded.device)).sum()
-        return dict(zip(outputs, torch.autograd.grad(along, list(outputs.values())), strict=True))
 
 
 # Heads chosen together --------------------------------------------------------------------------------------

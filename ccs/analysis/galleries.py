@@ -79,7 +79,15 @@ def cross_groups(
     Raises:
         InputError: If an attribute is unknown or named twice, or fewer than two crossed groups are left.
     """
-    crossed = crossed_groups(gallery, attribute)
+    names = _split(attribute)
+    if unknown := [name for name in names if name not in gallery.groups]:
+        raise InputError(
+            f"{gallery.name} has no attribute {unknown[0][:40]!r}; it has {', '.join(gallery.groups)}."
+        )
+    if len(set(names)) < len(names) or len(names) < 2:
+        raise InputError(f"Crossed groups need two or more different attributes, not {attribute[:60]!r}.")
+    parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)
+    crossed = np.array([", ".join(map(str, part)) for part in parts])
     counts = Counter(crossed.tolist())
     small = {group: count for group, count in sorted(counts.items()) if count < smallest}
     if len(counts) - len(small) < 2:
@@ -87,7 +95,7 @@ def cross_groups(
             f"Fewer than two groups of {attribute!r} have {smallest} people or more; the largest has "
             f"{max(counts.values())}. Cross fewer attributes or use a larger gallery."
         )
-    groups, k = {**gallery.groups, attribute: crossed}, min(gallery.k[name] for name in _split(attribute))
+    groups, k = {**gallery.groups, attribute: crossed}, min(gallery.k[name] for name in names)
     if not small:
         return replace(gallery, groups=groups, k={**gallery.k, attribute: k}), small
     rows = np.flatnonzero(~np.isin(crossed, list(small)))
@@ -104,27 +112,6 @@ def cross_groups(
 
 def _split(attribute: str) -> list[str]:
     return [name for part in attribute.split(",") if (name := part.strip())]
-
-
-def crossed_groups(gallery: BiasSet, attribute: str) -> NDArray[np.str_]:
-    """Return each person's groups by several attributes, such as "woman, dark" [people].
-
-    Args:
-        gallery: people with groups.
-        attribute: names of the gallery's attributes with commas between them.
-
-    Raises:
-        InputError: If an attribute is unknown or named twice.
-    """
-    names = _split(attribute)
-    if unknown := [name for name in names if name not in gallery.groups]:
-        raise InputError(
-            f"{gallery.name} has no attribute {unknown[0][:40]!r}; it has {', '.join(gallery.groups)}."
-        )
-    if len(set(names)) < len(names) or len(names) < 2:
-        raise InputError(f"Crossed groups need two or more different attributes, not {attribute[:60]!r}.")
-    parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)
-    return np.array([", ".join(map(str, part)) for part in parts])
 
 
 def format_left_out(left_out: Mapping[str, int]) -> str:
