@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl
 from ccs.app.services.examples import first_example, parse_example
 from ccs.app.session import App, Screen, Session
 from ccs.app.state import NO_HEADS, OWN, State, require_choice
-from ccs.app.views import claims
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
 
@@ -85,9 +84,6 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
     with part(attribute="") as state:
         if app.galleries.has(screen.gallery):
             require_choice(state.attribute, ("", *app.galleries.people(screen.gallery).groups), "attribute")
-    claim = claims.find_claim(screen.records)
-    if claim and not screen.state.attribute and not screen.state.gallery:
-        screen.change(attribute=claim.attribute)
 
 
 @contextmanager

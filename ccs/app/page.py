@@ -15,7 +15,7 @@ from ccs.app.html import count, head_states, render
 from ccs.app.jobs import Job, NotReady, wait_for_nothing
 from ccs.app.services import analyses, examples, model_cache
 from ccs.app.session import Screen
-from ccs.app.views import VIEWS, claims, classify
+from ccs.app.views import VIEWS, classify
 from ccs.app.views.base import Figure, empty, figures_in, if_ready
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.bundled import known_heads, planted_truth
@@ -69,7 +69,7 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
     parts = {"screen": screen, "app": screen.app, "state": screen.state, "session": screen.session}
     parts |= {"records": screen.records, "view": view, "model_cache": model_cache}
-    parts |= {"known": known_heads(screen.state.model), "matter": claims.that_matter(screen.records)}
+    parts["known"] = known_heads(screen.state.model)
     try:
         body = if_ready(lambda: render(f"{view.name}.html", **parts, **view.values(screen)), FAILED)
     except Exception:

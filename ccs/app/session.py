@@ -117,10 +117,12 @@ class App:
         return state.gallery or self.galleries.names(state.model)[0]
 
     def attribute(self, state: State) -> str:
-        """Return the attribute in force: the link's if the gallery has it, else the gallery's first."""
+        """Return the attribute in force, which the gallery has: the link's, the claim's, or the first."""
         name = self.gallery_name(state)
         groups = self.galleries.people(name).groups if self.galleries.has(name) else {"gender": ()}
-        return state.attribute if state.attribute in groups else next(iter(groups))
+        claim = self.records(state.model).claim
+        names = (state.attribute, claim.attribute if claim else "", *groups)
+        return next(name for name in names if name in groups)
 
     def face(self, gallery: str, index: int) -> str:
         """Return a small image of a gallery as a `data:` URL.

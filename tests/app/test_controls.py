@@ -19,7 +19,8 @@ from ccs.analysis.mitigations import METHODS
 from ccs.app import page
 from ccs.app.controls import MAX_HISTORY
 from ccs.app.page import regions
-from ccs.app.views import VIEWS, claims, classify, fairer, query
+from ccs.app.services import records
+from ccs.app.views import VIEWS, classify, fairer, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
 from ccs.metrics.accuracy import class_weights
@@ -28,12 +29,12 @@ from tests.support.app_page import SMALL, check, do, finished, opened, printed, 
 
 
 def test_a_planted_bias_is_the_claim(app):
-    searched = claims.find_claim(app.records("organism"))
+    searched = app.records("organism").claim
     assert searched.conclusive
-    assert claims.that_matter(app.records("organism")) == searched.heads
-    control = claims.find_claim(app.records("organism-control"))
+    assert app.records("organism").influential_heads == searched.heads
+    control = app.records("organism-control").claim
     assert control is None or not control.conclusive
-    planted = claims.find_claim(app.records("organism-planted"))
+    planted = app.records("organism-planted").claim
     assert planted.heads == ccs_benchmark.truth("organism-planted-04").heads
     assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
 
@@ -127,13 +128,14 @@ def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
 def test_planted_heads_are_marked(app, monkeypatch):
     heads = HeadSet.parse("L6.H1 L7.H2")
     known = replace(ccs_benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
-    for module in (claims, page):
+    monkeypatch.delitem(app._records, "organism")  # which keeps its claim
+    for module in (records, page):
         monkeypatch.setattr(module, "planted_truth", lambda model: known if model == "organism" else None)
     html = regions(opened(app, {"ablate": "L6.H1 L7.H3", "tab": "heads"}))["left"]
     assert "<b>L6.H1 L7.H2</b> (skin tone)" in html
     assert "Of the 2 heads off, 1 is among them" in html
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
-    claim = claims.find_claim(app.records("organism"))
+    claim = app.records("organism").claim
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
 
 

@@ -15,7 +15,7 @@ from ccs.app.html import number
 from ccs.app.page import regions
 from ccs.app.services.images import extremes
 from ccs.app.session import App
-from ccs.app.views import VIEWS, claims, classify, heads, paradox
+from ccs.app.views import VIEWS, classify, heads, paradox
 from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
@@ -181,7 +181,7 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
 
 
 def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
-    claim = claims.find_claim(app.records("organism"))
+    claim = app.records("organism").claim
     html = regions(opened(app, {"tab": "start", "ablate": str(claim.heads)}))["main"].replace("−", "-")
     after, change = claim.held_out.max_skew, claim.held_out.max_skew_change
     assert f"{after.value - change.value:.2f} → {after.value:.2f}" in html

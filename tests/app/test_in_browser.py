@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
-from ccs.app.views import VIEWS, claims, classify
+from ccs.app.views import VIEWS, classify
 from ccs.heads import IMAGE, HeadSet
 from tests.support.app_page import SMALL, opened, rows
 from tests.support.browser_page import MARKS, ablated, done, go
@@ -102,7 +102,7 @@ def test_the_page_opens_on_people_and_a_click_shows_others(visit, served_app):
     assert faces.first.bounding_box()["y"] < 660  # above the fold
     shown_faces = faces.evaluate_all("all => all.map(one => one.src)")
     done(page, lambda: page.click(".act .primary"))
-    assert ablated(page) == str(claims.find_claim(served_app[0].records("organism")).heads)
+    assert ablated(page) == str(served_app[0].records("organism").claim.heads)
     assert faces.count() == 12
     assert faces.evaluate_all("all => all.map(one => one.src)") != shown_faces
 

@@ -11,6 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ccs import paper
+from ccs.analysis.task import HeldOut
+from ccs.app.services.galleries import world
+from ccs.bundled import planted_truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.judges.question import Judgment
@@ -73,6 +76,33 @@ class HeadRecord:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """Heads whose ablation lowers the skew of rankings by an attribute.
+
+    Attributes:
+        attribute: The attribute of people.
+        heads: The heads that the bias was planted in, or that a search found.
+        search: The search.
+        held_out: Its result on faces, occupations, and control images that it didn't see.
+    """
+
+    attribute: str
+    heads: HeadSet
+    search: Search | None = None
+    held_out: HeldOut | None = None
+
+    @property
+    def conclusive(self) -> bool:
+        """True unless the held-out change can be chance."""
+        return self.held_out is None or self.held_out.max_skew_change.high < 0
+
+    @property
+    def change(self) -> float:
+        """The held-out change of MaxSkew, 0 if it isn't known."""
+        return self.held_out.max_skew_change.value if self.held_out else 0.0
+
+
+@dataclass(frozen=True)
 class ModelRecords(Results):
     """One model's results for the views, which may have no tables."""
 
@@ -104,8 +134,42 @@ class ModelRecords(Results):
         return max((record.k for record in self.heads.values()), default=0)
 
     @cached_property
-    def costly(self) -> HeadSet:
-        """The head whose ablation costs most accuracy, the high-CCS heads if no head was ablated alone."""
+    def claim(self) -> Claim | None:
+        """The claim about the model; None if nothing was planted and no search found heads."""
+        planted = planted_truth(self.model)
+        if planted and planted.heads:
+            return Claim([*planted.carries][-1], planted.heads)
+        lowered = [claim for claim in self._searched(world(self.model).people) if claim.change < 0]
+        return min(lowered, key=lambda claim: (not claim.conclusive, claim.change), default=None)
+
+    def held_out(self, heads: HeadSet, attribute: str, gallery: str) -> Claim | None:
+        """Return the held-out result of the search that found exactly these heads; None without one.
+
+        Args:
+            heads: The ablated heads.
+            attribute: The attribute of people.
+            gallery: The gallery.
+        """
+        searched = self._searched(gallery)
+        return next((c for c in searched if (c.heads, c.attribute) == (heads, attribute)), None)
+
+    def _searched(self, gallery: str) -> list[Claim]:
+        """Return the results of searches among the faces of a gallery."""
+        return [
+            Claim(search.attribute, search.heads, search, result)
+            for search in self.searches
+            for result in search.held_out
+            if search.gallery == gallery and result.ablation == "searched"
+        ]
+
+    @cached_property
+    def influential_heads(self) -> HeadSet:
+        """Heads whose ablation does more than chance: the claim's, else the one that costs most accuracy.
+
+        They are the high-CCS heads if no head was ablated alone.
+        """
+        if (claim := self.claim) and claim.conclusive:
+            return claim.heads
         rows = queries.single_heads(queries.top1(self).dropna(subset="difference"))
         worst = rows.sort_values("difference")["heads"].head(1)
         return HeadSet.parse(worst.iloc[0]) if len(worst) else self.level("high")

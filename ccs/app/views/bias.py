@@ -11,7 +11,7 @@ import pandas as pd
 from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.session import Screen
-from ccs.app.views import claims, fairer
+from ccs.app.views import fairer
 from ccs.app.views.base import Figure, View, if_ready
 from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query, natural_order
 from ccs.errors import InputError
@@ -30,7 +30,7 @@ def show_bias(screen: Screen) -> dict[str, Any]:
     key, comparison = screen.session.fairer or (None, "")
     return {
         "query": query,
-        "claim": claims.held_out(screen.records, screen.state.ablate, query.attribute, query.gallery.name),
+        "claim": screen.records.held_out(screen.state.ablate, query.attribute, query.gallery.name),
         "answer": figures,
         "comparison": comparison if key == (screen.state.model, query.key) else "",
     }

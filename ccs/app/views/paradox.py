@@ -16,7 +16,6 @@ from ccs.app.html import program
 from ccs.app.routes import post_fields
 from ccs.app.session import App, Screen
 from ccs.app.state import State, parse_ablation
-from ccs.app.views import claims
 from ccs.app.views.base import Figure, View, run_lines
 from ccs.bundled import planted_truth
 from ccs.errors import InputError
@@ -27,9 +26,9 @@ KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 CHANGES = ["difference", "difference_low", "difference_high"]
 AXES = [f"{metric}{end}" for metric in ("accuracy", "MaxSkew") for end in ("", "_low", "_high")]
 FEWEST_SETS = 5  # random sets for a comparison
-PUBLISHED = (("table5", ("cifar10", "cifar100", "food101"), 100), ("table8", ("gender",), 104))
-"""Of accuracy and MaxSkew: the paper's table, its datasets, and what a cell is divided by, such as the number
-of occupations that it is a sum over."""
+PUBLISHED = (("table5", "", 100), ("table8", "gender", 104))
+"""The paper's table of accuracy and that of MaxSkew, the dataset ("" for all), and what divides a cell: the
+first has percentages, the second sums over 104 occupations."""
 Contrast = tuple[float, Ranked]
 """The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
 
@@ -126,13 +125,11 @@ def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
 def published_changes() -> list[list[float]]:
     """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, datasets, divisor in PUBLISHED:
-        cells = pd.DataFrame(paper.tables()[key].rows, paper.tables()[key].columns, dtype=float)
-        both = [
-            [cells.loc[f"{name}/{kind}"] - cells.loc[f"{name}/original"] for name in datasets]
-            for kind in ("high", "low")
-        ]
-        changes.append([float(np.nanmean(of_kind)) / divisor for of_kind in both])
+    for key, dataset, divisor in PUBLISHED:
+        table = paper.tables()[key]
+        means = pd.DataFrame(table.rows, table.columns).mean(axis=1).filter(like=dataset)
+        high, low, before = (means.filter(like=kind).mean() for kind in ("high", "low", "original"))
+        changes.append([float(high - before) / divisor, float(low - before) / divisor])
     return changes
 
 
@@ -141,7 +138,7 @@ post_fields("paradox/axes", "attribute", "quality")
 
 def _axes(screen: Screen) -> Axes:
     """Return the plot's axes, for the attribute that the other views show."""
-    key = screen.state.model, screen.state.quality, screen.state.attribute
+    key = screen.state.model, screen.state.quality, screen.app.attribute(screen.state)
     return screen.app.cache.get(("axes", *key), lambda: read_axes(screen.app, *key))
 
 
@@ -151,19 +148,15 @@ def show_paradox(screen: Screen) -> dict[str, Any]:
     marks = place_marks(axes, screen.state)
     names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
     rows = marks[axes.points.columns].rename(columns={"heads": "ablated heads"})
-    values = {
-        "axes": axes,
-        "models": sorted(marks["model"].unique(), key=lambda name: (name != screen.state.model, name)),
-        "marks": list(marks.itertuples()),
+    models = sorted(marks["model"].unique(), key=lambda name: (name != screen.state.model, name))
+    values = {"axes": axes, "models": models, "marks": list(marks.itertuples())}
+    values |= {
         "x": scale(100 * marks.filter(like="accuracy"), 6),
         "y": scale(-marks.filter(like="MaxSkew"), 7),
     }
-    return {
-        **values,
-        "published": published_changes(),
-        "claim": claims.held_out(screen.records, screen.state.ablate, axes.attribute, axes.gallery),
-        "figure": Figure.of(screen, "paradox", rows, names, **values),
-    }
+    claim = screen.records.held_out(screen.state.ablate, axes.attribute, axes.gallery)
+    figure = Figure.of(screen, "paradox", rows, names, **values)
+    return {**values, "published": published_changes(), "claim": claim, "figure": figure}
 
 
 def place_marks(axes: Axes, state: State) -> pd.DataFrame:

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from ccs.app.services.galleries import world
+from ccs.app.services.records import Claim
 from ccs.app.session import Screen
 from ccs.app.state import State
-from ccs.app.views import claims, classify
+from ccs.app.views import classify
 from ccs.app.views.base import Figure, View, if_ready
-from ccs.app.views.claims import Claim
 from ccs.app.views.heads import top_images
 from ccs.app.views.query import BiasQuery, bias_lines, embed_query
 from ccs.heads import HeadSet
@@ -40,7 +40,7 @@ def _steps(screen: Screen) -> dict[str, object]:
 
 def claim_of(screen: Screen) -> Claim:
     """Return what the button ablates: the heads of the model's claim, else the head of the story."""
-    return claims.find_claim(screen.records) or Claim("gender", HeadSet([classify.find_story(screen)[0]]))
+    return screen.records.claim or Claim("gender", HeadSet([classify.find_story(screen)[0]]))
 
 
 def _query(screen: Screen) -> BiasQuery:
