@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 import ccs
@@ -20,10 +21,11 @@ from ccs.app.services.images import Images, has_edits
 from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, hash_of, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import State, describe_problem
+from ccs.app.state import NO_HEADS, State, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import IMAGE, Head, HeadSet
+from ccs.heads import IMAGE, TEXT, Head, HeadSet
+from ccs.metrics.accuracy import class_weights
 from ccs.results import PRECOMPUTED, Collection, Results
 
 SECONDS = 3600  # until an unused session ends
@@ -259,6 +261,23 @@ class Screen:
     def model(self) -> ccs.Model:
         """The model, loaded if needed. Raises InputError if it isn't available."""
         return self.app.model_cache.get(self.state.model, self.tell)
+
+    def embed_texts(
+        self, texts: tuple[str, ...], templates: tuple[str, ...] = ("{}",), ablate: HeadSet = NO_HEADS
+    ) -> np.ndarray:
+        """Return unit embeddings [texts, d], means over the templates, kept for later.
+
+        Args:
+            texts: The texts.
+            templates: The prompts, with `{}` where the text goes.
+            ablate: Heads to ablate. Only those of the text encoder count.
+
+        Raises:
+            InputError: If the model isn't available.
+        """
+        model, heads = self.model, ablate.of_encoder(TEXT)
+        key = ("texts", hash_of(model), texts, templates, heads)
+        return self.app.cache.get(key, lambda: class_weights(model, texts, templates, heads))
 
     @property
     def weights(self) -> str:

@@ -76,9 +76,7 @@ def clean_line(text: str) -> str:
     """Return untrusted text on one line, without control and invisible characters; InputError if too long."""
     clean = re.sub(r"\s+", " ", _CONTROL.sub(" ", text)).strip()
     if len(clean) > MAX_TEXT_LENGTH:
-        raise InputError(
-            f"{clean[:30]!r}… has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are allowed."
-        )
+        raise InputError(f"{clean[:30]!r}… has {len(clean)} characters, more than {MAX_TEXT_LENGTH}.")
     return clean
 
 

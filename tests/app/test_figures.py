@@ -162,7 +162,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
     why = classify.explain_answers(screen)
     example = classify.shown_example(screen)
-    classes, weights = example.classes, classify.class_matrix(screen, example)
+    classes, weights = example.classes, screen.embed_texts(example.classes, example.templates)
     best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
     for plan, column in ((HeadSet(), -2), (off, -1)):
         slow = [

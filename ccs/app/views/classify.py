@@ -17,8 +17,7 @@ from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views.base import Figure, View, if_ready
 from ccs.bundled import unknown_words
-from ccs.heads import TEXT, Head, HeadSet
-from ccs.metrics.accuracy import class_weights
+from ccs.heads import Head, HeadSet
 
 LISTED = 5  # classes of an image
 
@@ -29,22 +28,6 @@ def shown_example(screen: Screen) -> Example:
     example = screen.app.example(state.example, state.model)
     templates = (state.template,) if state.template else example.templates
     return Example(tuple(screen.images.originals), state.classes or example.classes, templates, ())
-
-
-def class_matrix(screen: Screen, example: Example, ablate: HeadSet = NO_HEADS) -> np.ndarray:
-    """Return unit weights [classes, d] of an example's classes with text heads ablated, kept for later.
-
-    Args:
-        screen: The screen, with the model.
-        example: The example.
-        ablate: Heads to ablate. Only those of the text encoder count.
-
-    Raises:
-        InputError: If the model isn't available or is still being loaded.
-    """
-    model, prompts, heads = screen.model, (example.classes, example.templates), ablate.of_encoder(TEXT)
-    key = ("classes", hash_of(model), *prompts, heads)
-    return screen.app.cache.get(key, lambda: class_weights(model, *prompts, heads))
 
 
 def measure_answers(
@@ -60,8 +43,9 @@ def measure_answers(
     model, example = screen.model, example or shown_example(screen)
     sets = [NO_HEADS, screen.fitted if ablate is None else ablate]
     embedded = [screen.app.images(example.images).embed(model, heads) for heads in sets]
-    texts = [class_matrix(screen, example, heads) for heads in sets]
-    return label_images(model, example.classes, example.templates, embedded, texts, sets[1])
+    prompts = example.classes, example.templates
+    texts = [screen.embed_texts(*prompts, heads) for heads in sets]
+    return label_images(model, *prompts, embedded, texts, sets[1])
 
 
 def answers_figure(screen: Screen, example: Example, head: Head | None = None) -> Figure:
@@ -73,13 +57,13 @@ def answers_figure(screen: Screen, example: Example, head: Head | None = None) -
         head: The only head that is ablated, if the figure is about it.
     """
     table = measure_answers(screen, HeadSet([head]) if head else None, example)
-    names = np.repeat([image.name for image in example.images], len(example.classes))
     settings = {"template": " | ".join(example.templates)}
     settings |= {"ablated heads": str(head)} if head else {}
     order = np.argsort(-table.rows[["before", "after"]].max(axis=1), kind="stable")
     listed = [rows.head(LISTED).to_numpy().tolist() for _, rows in table.rows.iloc[order].groupby("image")]
     values = {"head": head, "result": table, "example": example, "listed": listed, "model": screen.model}
-    return Figure.of(screen, "classify", table.rows.assign(image=names), settings, **values)
+    rows = table.rows.assign(image=[example.images[i].name for i in table.rows["image"]])
+    return Figure.of(screen, "classify", rows, settings, **values)
 
 
 def find_story(screen: Screen) -> tuple[Head, Example]:
@@ -101,7 +85,7 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
         embedded = np.stack([images.embed(model, ablated) for ablated in sets])
         ends = np.cumsum([len(example.images) for example in candidates])[:-1]
         for example, of_example in zip(candidates, np.split(embedded, ends, axis=1), strict=True):
-            texts = class_matrix(screen, example).T
+            texts = screen.embed_texts(example.classes, example.templates).T
             shares = np.stack([model.probabilities(embeddings @ texts) for embeddings in of_example])
             first = shares[0].argmax(axis=1)
             costs = (shares[0] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
@@ -149,7 +133,7 @@ def explain_answers(screen: Screen) -> Figure | None:
     if len(classes := example.classes) < 2:
         return None
     sets = [NO_HEADS, ablate] if ablate else [NO_HEADS]
-    weights = np.stack([class_matrix(screen, example, heads) for heads in sets])
+    weights = np.stack([screen.embed_texts(classes, example.templates, heads) for heads in sets])
     cosines = np.stack([images.embed(model, heads) for heads in sets]) @ weights.swapaxes(1, 2)
     first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
     at = np.arange(len(first))

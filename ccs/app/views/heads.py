@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
@@ -89,9 +88,10 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
     text = _text_of(record, screen.state.text)
     ablate = Intervention.from_heads(screen.fitted.of_encoder(IMAGE) - {head})
     maps = {"attention": images.attention(model, head.layer, ablate)[:, head.head]}
-    others = [other.texts[0].text for other in screen.records.heads.values() if other.texts]
+    others = tuple(other.texts[0].text for other in screen.records.heads.values() if other.texts)
     if text:
-        along = _embed(screen, text) - (_embed(screen, *others).mean(axis=0) if len(others) > 1 else 0)
+        mean = screen.embed_texts(others).mean(axis=0) if len(others) > 1 else 0
+        along = screen.embed_texts((text,)) - mean
         maps["written"] = images.maps(model, HeadSet([head]), along, ablate)[:, 0]
     table = overlays.patch_table({"image": [image.name for image in images.originals]}, maps)
     values = {"head": head, "text": text, "contrasted": len(others) > 1, "maps": maps}
@@ -102,12 +102,6 @@ def attention_maps(screen: Screen, record: HeadRecord) -> Figure:
 def _text_of(record: HeadRecord, number: int) -> str:
     """Return the head's text of that number, "" if it has none."""
     return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
-
-
-def _embed(screen: Screen, *texts: str) -> np.ndarray:
-    """Return the texts' unit embeddings [texts, d], kept for the next images."""
-    model = screen.model
-    return screen.app.cache.get(("texts", hash_of(model), texts), lambda: model.embed_texts(texts))
 
 
 def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
@@ -121,7 +115,7 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
     app, model, head, text = screen.app, screen.model, record.head, _text_of(record, number)
     name = world(model.name).pictures
     contributions = app.galleries.images(name, screen.tell).contributions(model)
-    along = _embed(screen, text)[0] if text else None
+    along = screen.embed_texts((text,))[0] if text else None
     ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
     table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])

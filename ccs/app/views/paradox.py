@@ -26,9 +26,9 @@ KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 CHANGES = ["difference", "difference_low", "difference_high"]
 AXES = [f"{metric}{end}" for metric in ("accuracy", "MaxSkew") for end in ("", "_low", "_high")]
 FEWEST_SETS = 5  # random sets for a comparison
-PUBLISHED = (("table5", "", 100), ("table8", "gender", 104))
-"""The paper's table of accuracy and that of MaxSkew, the dataset ("" for all), and what divides a cell: the
-first has percentages, the second sums over 104 occupations."""
+PUBLISHED = (("table5", "/", 100), ("table8", "gender/", 104))
+"""The paper's table of accuracy and that of MaxSkew, a part of the columns' names, and what divides a cell:
+the first has percentages, the second sums over 104 occupations."""
 Contrast = tuple[float, Ranked]
 """The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
 
@@ -125,9 +125,9 @@ def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
 def published_changes() -> list[list[float]]:
     """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, dataset, divisor in PUBLISHED:
+    for key, columns, divisor in PUBLISHED:
         table = paper.tables()[key]
-        means = pd.DataFrame(table.rows, table.columns).mean(axis=1).filter(like=dataset)
+        means = pd.DataFrame(table.rows, table.columns).mean(axis=1).filter(like=columns)
         high, low, before = (means.filter(like=kind).mean() for kind in ("high", "low", "original"))
         changes.append([float(high - before) / divisor, float(low - before) / divisor])
     return changes

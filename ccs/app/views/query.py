@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccs.analysis.bias import BiasTable, measure_people
-from ccs.analysis.galleries import embed_occupations, fewest_ranked, rank_gallery, set_question
+from ccs.analysis.galleries import fewest_ranked, in_prompts, rank_gallery, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
 from ccs.app.routes import Files, Long, Name, post, post_fields
@@ -23,7 +23,6 @@ from ccs.app.state import NO_HEADS, OWN, State
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
-from ccs.heads import TEXT, HeadSet
 from ccs.metrics import ranking
 from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
@@ -136,8 +135,8 @@ class Embedded(NamedTuple):
     """
 
     query: BiasQuery
-    images: tuple[np.ndarray, np.ndarray]
-    texts: tuple[np.ndarray, np.ndarray]
+    images: list[np.ndarray]
+    texts: list[np.ndarray]
 
     def first(self, n: int) -> list[list[int]]:
         """Return the numbers of the first `n` images, or fewer, for the occupation, before and after."""
@@ -166,15 +165,10 @@ def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
         screen: The screen, with the model and the ablated heads.
         query: The query, with the gallery and the occupations.
     """
-    model, ablate, people = screen.model, screen.state.ablate, query.gallery
-    images = screen.app.galleries.images(people.name, screen.tell)
-
-    def texts(heads: HeadSet) -> np.ndarray:
-        key = ("occupations", hash_of(model), query.occupations, people.templates, heads)
-        return screen.app.cache.get(key, lambda: embed_occupations(model, people, heads))
-
-    embedded = images.embed(model, NO_HEADS), images.embed(model, ablate)
-    return Embedded(query, embedded, (texts(NO_HEADS), texts(ablate.of_encoder(TEXT))))
+    model, people, sets = screen.model, query.gallery, (NO_HEADS, screen.state.ablate)
+    images, prompts = screen.app.galleries.images(people.name, screen.tell), in_prompts(people)
+    texts = [screen.embed_texts(prompts, people.templates, heads) for heads in sets]
+    return Embedded(query, [images.embed(model, heads) for heads in sets], texts)
 
 
 def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_METRICS) -> str:
