@@ -25,8 +25,7 @@ import torch
 from benchmarks.common import keep, served, timed
 from ccs import results
 from ccs.app import page
-from ccs.app.controls import apply_form
-from ccs.app.links import open_screen
+from ccs.app.controls import apply_form, open_screen
 from ccs.app.session import App, Screen, Session
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}

@@ -134,7 +134,7 @@ def bound_memory() -> None:
 def warm(app: App) -> None:
     """Compute the opening screens ahead of the first visitor, start the sandbox, and import open_clip."""
     from ccs import sandbox
-    from ccs.app.links import open_screen
+    from ccs.app.controls import open_screen
     from ccs.app.page import work
     from ccs.app.session import Session
     from ccs.app.views.start import claim_of

@@ -1,30 +1,114 @@
-"""What a form does, and the forms that every view has: model, view, heads, images, and analyses."""
+"""What addresses and forms do to a screen, and the forms of all views: model, view, images, and analyses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 from pydantic import Field, ValidationError
 
 from ccs.app.html import render
 from ccs.app.jobs import Job, Work
-from ccs.app.links import open_screen, parse_query, settle
 from ccs.app.routes import ROUTES, Files, Long, Name, post, post_fields
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT, MIN_COUNT, Request
-from ccs.app.services.examples import first_example
+from ccs.app.services.examples import first_example, parse_example
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.services.uploads import MAX_IMAGES, read_images
-from ccs.app.session import Screen
-from ccs.app.state import OWN, clean_line, describe_problem, parse_ablation, require_choice
+from ccs.app.session import App, Screen, Session
+from ccs.app.state import NO_HEADS, OWN, State, clean_line, describe_problem, require_choice
+from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet, Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
 MAX_HISTORY = 100  # ablations that can be undone
 COPIES, MORE = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
+MAX_ADDRESS = 20_000  # characters
+OTHER_FILES = "someone's own {}, which no link holds; the results here are of others."
+
+
+def parse_query(address: str) -> dict[str, str]:
+    """Return the fields of an address's query."""
+    return dict(parse_qsl(address[:MAX_ADDRESS].removeprefix("?")))
+
+
+def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
+    """Return the screen that an address names; sentences about unusable parts are added to the session.
+
+    The bare address opens the view Start. Unless it names heads to ablate, all heads are on.
+
+    Args:
+        app: What visitors share.
+        session: The visitor's session.
+        query: The fields of the address.
+    """
+    screen, notices = Screen(app, session, State()), list[str]()
+    names = [name for name in vars(screen.state) if name in query]
+    if names in ([], ["model"]):
+        screen.change(tab="start")
+    for name in names:
+        with _part(screen, notices):
+            screen.change(**{name: query[name]})
+    settle(screen, notices)
+    if screen.state.head and "encoder" not in query:
+        screen.change(encoder=screen.state.head.encoder)
+    session.notify(*notices)
+    return screen
+
+
+def settle(screen: Screen, notices: list[str] | None = None) -> None:
+    """Check a screen's state against the app, and fill in what it leaves open.
+
+    Args:
+        screen: The screen.
+        notices: Gets a sentence about each part that can't be used, which is then left out.
+
+    Raises:
+        InputError: If a part can't be used and there are no `notices`.
+    """
+    app, session, part = screen.app, screen.session, partial(_part, screen, notices)
+    with part(model="", ablate=NO_HEADS, head=None) as state:
+        app.require_model(state.model or app.model_cache.first)
+    screen.change(model=screen.state.model or app.model_cache.first)
+    with part(ablate=NO_HEADS) as state:
+        app.require_heads(state.model, state.ablate)
+    if screen.state.head not in app.heads_of_model(screen.state.model):
+        screen.change(head=app.best_head(screen.state.model))
+    with part(analysis="") as state:
+        if state.analysis and (other := app.analyses.records(state.analysis).model) != state.model:
+            raise InputError(f"These tables are of {other}; choose that model first.")
+    with part(example="") as state:
+        parse_example(state.example)
+    screen.change(example=screen.state.example or first_example(screen.state.model))
+    with part(images="") as state:
+        if state.images and not session.uploads:
+            raise InputError(OTHER_FILES.format("images"))
+    with part(gallery="", k=0) as state:
+        if state.gallery.startswith(OWN):
+            if not session.gallery:
+                raise InputError(OTHER_FILES.format("gallery"))
+            screen.change(gallery=session.gallery.name)
+        if app.galleries.has(screen.gallery):
+            BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
+    with part(attribute="") as state:
+        if app.galleries.has(screen.gallery):
+            require_choice(state.attribute, ("", *app.galleries.people(screen.gallery).groups), "attribute")
+
+
+@contextmanager
+def _part(screen: Screen, notices: list[str] | None, **default: Any) -> Iterator[State]:
+    """Check a part of a state, and put its default in its place if it is a link's and can't be used."""
+    try:
+        yield screen.state
+    except InputError as error:
+        if notices is None:
+            raise
+        notices.append(f"Left out of the link: {error}")
+        screen.change(**default)
 
 
 def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
@@ -65,14 +149,9 @@ def open_address(screen: Screen, query: Long = "") -> None:
     screen.state = open_screen(screen.app, screen.session, parse_query(query)).state
 
 
-@post("show")
-@post("notices/close")
-def show(screen: Screen) -> None:
-    """Show the screen as it is, without notices: each request closes them."""
-
-
+post_fields("show")
+post_fields("notices/close")  # as each request does
 post_fields("tab", "tab")
-post_fields("heads/encoder", "encoder")
 
 
 @post("model")
@@ -91,64 +170,6 @@ def set_model(screen: Screen, model: Name = "") -> None:
     screen.change(model=model, ablate=state.ablate & known, text=0, analysis="")
     if (example := first_example(model)) != first_example(state.model):  # photographs instead of drawings
         screen.change(example=example, gallery="", attribute="", k=0, row=0)
-
-
-# -- heads ---------------------------------------------------------------------------------------------------
-
-
-@post("heads/inspect")
-def inspect_head(screen: Screen, head: Name = "") -> None:
-    """Show a head in the view Heads.
-
-    Args:
-        screen: The screen that the form changes.
-        head: One head of the model, such as `L7.H4`.
-
-    Raises:
-        InputError: If the text doesn't name one head, or the model doesn't have it.
-    """
-    (name,) = screen.app.require_heads(screen.state.model, HeadSet([Head.parse(head)]))
-    screen.change(head=name, encoder=name.encoder, text=0, tab="heads")
-
-
-@post("heads/toggle")
-def toggle_heads(screen: Screen, head: Long = "") -> None:
-    """Turn heads off, or on again if they are off, scaled, or edited.
-
-    Args:
-        screen: The screen that the form changes.
-        head: The heads, such as `L5.H0 L6.H1`.
-
-    Raises:
-        InputError: If the text doesn't name heads.
-    """
-    screen.change(ablate=screen.state.ablate ^ parse_ablation(head))
-
-
-post_fields("heads/ablate", "ablate")  # "" turns all heads on
-
-
-@post("heads/change")
-def change_heads(screen: Screen, heads: Long = "") -> None:
-    """Turn heads on or off, or scale or edit them; the others stay as they are.
-
-    Args:
-        screen: The screen that the form changes.
-        heads: The heads, each with its change, such as `L5.H0=1 L6.H1=erase:gender`; a factor of 1 turns a
-            head on.
-
-    Raises:
-        InputError: If the text doesn't name heads.
-    """
-    screen.change(ablate=str(screen.state.ablate | Intervention.parse(heads)))
-
-
-@post("heads/undo")
-def undo(screen: Screen) -> None:
-    """Go back to the previous ablation."""
-    if screen.session.past:
-        *screen.session.past, ablate = screen.session.past
-        screen.change(ablate=ablate & screen.app.heads_of_model(screen.state.model))
 
 
 # -- images --------------------------------------------------------------------------------------------------

@@ -17,11 +17,10 @@ from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 
 from ccs.app import api, page
-from ccs.app.controls import apply_form
+from ccs.app.controls import apply_form, open_screen, parse_query
 from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
 from ccs.app.jobs import SILENT, Job, Jobs, Work
-from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import ROUTES
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS

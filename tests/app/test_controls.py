@@ -20,7 +20,7 @@ from ccs.app import page
 from ccs.app.controls import MAX_HISTORY
 from ccs.app.page import regions
 from ccs.app.services import records
-from ccs.app.views import VIEWS, classify, fairer, query
+from ccs.app.views import VIEWS, bias, classify, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
 from ccs.metrics.accuracy import class_weights
@@ -91,13 +91,13 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     check(html["main"])
     people = replace(app.galleries.people(SMALL), occupations=names)
     subject = Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
-    library = mitigate_subject(subject, "gender", {name: METHODS[name] for name in fairer.WAYS})
+    library = mitigate_subject(subject, "gender", {name: METHODS[name] for name in bias.WAYS})
     columns = ["before", "after", "low", "difference_high"]
     ours = pd.DataFrame(rows("fairer", screen))[columns].replace("", "nan").astype(float)
     pd.testing.assert_frame_equal(ours, library.rows[columns], atol=1e-6)
     options = screen.session.fairer[1].values["comparison"].options
-    fitted = [str(options[name].fitted.heads) for name in fairer.WAYS]
-    assert fitted == [str(library.options[name].fitted.heads) for name in fairer.WAYS]
+    fitted = [str(options[name].fitted.heads) for name in bias.WAYS]
+    assert fitted == [str(library.options[name].fitted.heads) for name in bias.WAYS]
     for command in re.findall('data-copy="(clip-ccs [^"]*)"', html["main"]):
         name, *arguments = shlex.split(unescape(command))[1:]
         settings = subcommand(name).parse(arguments)

@@ -96,7 +96,7 @@ def test_a_stop_during_work_in_pytorch_ends_without_a_fault(tmp_path):
 FIRST_PAGE = """
 import sys, ccs.app.server
 from ccs import results
-from ccs.app.links import open_screen
+from ccs.app.controls import open_screen
 from ccs.app.page import regions
 from ccs.app.session import App, Session
 screen = open_screen(App(results.load(None)), Session(), {})

@@ -10,8 +10,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from ccs.app import jobs, server
+from ccs.app.controls import OTHER_FILES
 from ccs.app.jobs import Job, Jobs
-from ccs.app.links import OTHER_FILES
 from ccs.app.server import make_server
 from ccs.app.views import VIEWS
 from tests.support.app_page import opened

@@ -13,9 +13,8 @@ import pytest
 import ccs
 from ccs import results
 from ccs.app import page
-from ccs.app.controls import apply_form
+from ccs.app.controls import apply_form, open_screen
 from ccs.app.jobs import Job
-from ccs.app.links import open_screen
 from ccs.app.services import galleries
 from ccs.app.session import App, Session
 from ccs.data import synthetic

@@ -18,6 +18,7 @@ from ccs.errors import InputError
 from ccs.files import inert
 
 Made = TypeVar("Made")
+Values = Mapping[str, Any]
 _HUB_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
@@ -34,13 +35,11 @@ class Figure:
 
     name: str
     rows: pd.DataFrame
-    settings: Mapping[str, Any]
-    values: Mapping[str, Any]
+    settings: Values
+    values: Values
 
     @classmethod
-    def of(
-        cls, screen: Screen, name: str, rows: pd.DataFrame, settings: Mapping[str, Any], **values: Any
-    ) -> Figure:
+    def of(cls, screen: Screen, name: str, rows: pd.DataFrame, settings: Values, **values: Any) -> Figure:
         """Return a figure of a screen.
 
         Args:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import Field
 
+from ccs.analysis.evidence import Subject
 from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
+from ccs.app.routes import Files, Long, Name, post, post_fields
+from ccs.app.services.galleries import world
+from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import Screen
-from ccs.app.views import fairer
+from ccs.app.state import OWN
 from ccs.app.views.base import Figure, View, if_ready
 from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query, natural_order
+from ccs.data import ClassificationSet
+from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
 
 FACES = 12
+WAYS = ("ablation", "scaling", "edit of all heads", "projection")  # of `ccs.mitigate`
 
 
 def show_bias(screen: Screen) -> dict[str, Any]:
@@ -38,7 +48,7 @@ def show_bias(screen: Screen) -> dict[str, Any]:
 
 def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
     """Return the measured bias, and its figures."""
-    fairer.compare_methods(screen, query)
+    compare_methods(screen, query)
     embedded = embed_query(screen, query)
     table, ablate = embedded.measure(screen), screen.state.ablate
     of_row = {**query.settings, "occupation": query.occupation}
@@ -82,6 +92,110 @@ def part_changes(embedded: Embedded) -> PartChanges | None:
     task = rank_gallery(query.gallery, query.attribute, texts, one_pool=True)
     prompts = [texts_after[task.first_positions]]
     return measure_part_changes(images, [after], task, prompts=prompts, draws=DRAWS)[0]
+
+
+# -- make it fairer: four ways to lower a bias, fitted on half of the people and measured on the others -----
+
+
+@post("bias/fairer")
+def make_fairer(screen: Screen, budget: Annotated[int, Field(ge=0, le=100)] = 0) -> None:
+    """Request a comparison of ways to lower the bias, which `compare_methods` does.
+
+    Args:
+        screen: The screen that the form changes.
+        budget: The points of accuracy that may be lost.
+    """
+    screen.session.budget = budget
+    screen.change(tab="bias")
+
+
+def compare_methods(screen: Screen, query: BiasQuery) -> None:
+    """Compare the methods if the visitor has requested it, and keep a figure.
+
+    Args:
+        screen: The screen.
+        query: Its query.
+    """
+    from ccs.analysis import carriers  # these import PyTorch
+    from ccs.analysis.mitigate import mitigate_subject
+    from ccs.analysis.mitigations import METHODS
+
+    session, galleries, steps = screen.session, screen.app.galleries, itertools.count()
+    if session.budget is None:
+        return
+    screen.tell(0.0, "Comparing methods")
+    budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
+    model, controls = screen.model, world(screen.model.name).things
+
+    def tell(line: str) -> None:
+        screen.tell(min(1, next(steps) / (carriers.STEPS + 6)), line.partition(":")[0].capitalize())
+
+    try:
+        people, things = (
+            galleries.images(name, screen.tell).whole(model).trunk for name in (query.gallery.name, controls)
+        )
+        if people is None or things is None:
+            raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
+        images = galleries.find(controls)
+        assert isinstance(images, ClassificationSet)
+        subject = Subject(model, query.gallery, images, (people, things), fresh=True)
+        methods = {name: METHODS[name] for name in WAYS}
+        table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
+    except InputError as error:
+        session.notify(f"The methods weren't compared: {error}")
+        return
+    settings = {**query.settings, "ablated heads": ""}
+    figure = Figure.of(screen, "fairer", table.rows, settings, query=query, comparison=table)
+    session.fairer = (screen.state.model, query.key), figure
+
+
+# -- the query -----------------------------------------------------------------------------------------------
+
+
+@post("bias")
+def set_query(
+    screen: Screen, occupations: Long = "", gallery: Name = "", attribute: Name = "", k: Name = ""
+) -> None:
+    """Rank a gallery for occupations. K goes back to the default with another gallery or attribute.
+
+    Args:
+        screen: The screen that the form changes.
+        occupations: The occupations, one per line or separated by commas; "" for the default.
+        gallery: The gallery's name, "" for the one that is ranked now.
+        attribute: The attribute whose bias is measured, "" for the current one.
+        k: The number of images at the top of a ranking; "" or "0" for the gallery's own.
+
+    Raises:
+        InputError: If there is no such gallery, or the texts are too many or too long.
+    """
+    app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
+    name, attribute = chosen = gallery or before[0], attribute or before[1]
+    top = k or 0 if chosen == before else 0
+    screen.change(gallery=name, attribute=attribute, k=top, occupations=occupations, row=0)
+    screen.change(attribute=app.attribute(screen.state))
+
+
+@post("bias/gallery")
+def add_gallery(screen: Screen, files: Files = ()) -> None:
+    """Rank a gallery of the visitor's, from a zip or Parquet file.
+
+    Args:
+        screen: The screen that the form changes.
+        files: The upload; its first file is used.
+
+    Raises:
+        InputError: If it is too large, or isn't a gallery.
+    """
+    data = files[0].file.read() if files else b""
+    if len(data) > MAX_BYTES:
+        raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
+    gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
+    screen.app.galleries.add(gallery)
+    screen.session.gallery = gallery
+    screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
+
+
+post_fields("bias/row", "row")
 
 
 def bias_program(screen: Screen) -> str:

@@ -10,13 +10,14 @@ from markupsafe import Markup
 
 import ccs
 from ccs.app.html import program
-from ccs.app.routes import post_fields
+from ccs.app.routes import Long, Name, post, post_fields
 from ccs.app.services import images as overlays
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
 from ccs.app.services.model_cache import hash_of
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
+from ccs.app.state import parse_ablation
 from ccs.app.views import classify
 from ccs.app.views.base import Figure, View, if_ready, run_lines
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
@@ -24,8 +25,62 @@ from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 RESULTS = 6  # heads listed by a search
 
 
+post_fields("heads/encoder", "encoder")
 post_fields("heads/text", "text")  # another of the head's texts ranks images
 post_fields("heads/find", "find", tab="heads")  # "" closes the search
+post_fields("heads/ablate", "ablate")  # "" turns all heads on
+
+
+@post("heads/inspect")
+def inspect_head(screen: Screen, head: Name = "") -> None:
+    """Show a head in the view Heads.
+
+    Args:
+        screen: The screen that the form changes.
+        head: One head of the model, such as `L7.H4`.
+
+    Raises:
+        InputError: If the text doesn't name one head, or the model doesn't have it.
+    """
+    (name,) = screen.app.require_heads(screen.state.model, HeadSet([Head.parse(head)]))
+    screen.change(head=name, encoder=name.encoder, text=0, tab="heads")
+
+
+@post("heads/toggle")
+def toggle_heads(screen: Screen, head: Long = "") -> None:
+    """Turn heads off, or on again if they are off, scaled, or edited.
+
+    Args:
+        screen: The screen that the form changes.
+        head: The heads, such as `L5.H0 L6.H1`.
+
+    Raises:
+        InputError: If the text doesn't name heads.
+    """
+    screen.change(ablate=screen.state.ablate ^ parse_ablation(head))
+
+
+@post("heads/change")
+def change_heads(screen: Screen, heads: Long = "") -> None:
+    """Turn heads on or off, or scale or edit them; the others stay as they are.
+
+    Args:
+        screen: The screen that the form changes.
+        heads: The heads, each with its change, such as `L5.H0=1 L6.H1=erase:gender`; a factor of 1 turns a
+            head on.
+
+    Raises:
+        InputError: If the text doesn't name heads.
+    """
+    screen.change(ablate=str(screen.state.ablate | Intervention.parse(heads)))
+
+
+@post("heads/undo")
+def undo(screen: Screen) -> None:
+    """Go back to the previous ablation."""
+    if screen.session.past:
+        *screen.session.past, ablate = screen.session.past
+        screen.change(ablate=ablate & screen.app.heads_of_model(screen.state.model))
 
 
 def show_heads(screen: Screen) -> dict[str, Any]:
@@ -58,10 +113,8 @@ def _search(screen: Screen) -> Figure:
         return ccs.find_heads(model, text, app.galleries.find(name, screen.tell)).rows
 
     rows = app.cache.get(("find", hash_of(model), text), search).head(RESULTS)
-    rows = rows[["head", "rank", "share", "best", "best_share", "encodes"]]
-    concepts = [screen.records.head(Head.parse(head)).concept for head in rows["head"]]
-    settings = {"text": text, "ablated heads": "", "gallery": name}
-    return Figure.of(screen, "find", rows, settings, concepts=concepts)
+    rows = rows.assign(concept=[screen.records.head(Head.parse(head)).concept for head in rows["head"]])
+    return Figure.of(screen, "find", rows, {"text": text, "ablated heads": "", "gallery": name})
 
 
 def _texts(screen: Screen, record: HeadRecord) -> Figure:

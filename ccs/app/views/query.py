@@ -1,9 +1,8 @@
-"""The query of the view Bias, the embeddings that answer it, and the forms that change it."""
+"""The query of the view Bias, the embeddings that answer it, and its program."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +14,10 @@ from ccs.analysis.bias import BiasTable, measure_people
 from ccs.analysis.galleries import fewest_ranked, in_prompts, rank_gallery, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
-from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.model_cache import hash_of
-from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen
 from ccs.app.state import NO_HEADS, OWN, State
 from ccs.data import BiasSet
-from ccs.data.open import open_upload
-from ccs.errors import InputError
 from ccs.metrics import ranking
 from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
@@ -77,14 +72,9 @@ class BiasQuery:
         return cls(people, app.attribute(state), gallery.occupations, row)
 
     @property
-    def occupations(self) -> tuple[str, ...]:
-        """The occupations that are ranked."""
-        return self.gallery.occupations
-
-    @property
     def occupation(self) -> str:
         """The occupation whose images are shown."""
-        return self.occupations[self.row]
+        return self.gallery.occupations[self.row]
 
     @property
     def k(self) -> int:
@@ -106,11 +96,11 @@ class BiasQuery:
     @property
     def key(self) -> tuple[object, ...]:
         """All fields except the row. Queries with equal keys have the same answer."""
-        return self.gallery.name, self.attribute, self.occupations, self.k
+        return self.gallery.name, self.attribute, self.gallery.occupations, self.k
 
     def pool(self) -> np.ndarray:
         """Return the numbers of the images that the occupation shown ranks."""
-        pools = self.gallery.own_pools(self.occupations)
+        pools = self.gallery.own_pools(self.gallery.occupations)
         return np.arange(len(self.gallery.images)) if pools is None else np.flatnonzero(pools[self.row])
 
 
@@ -180,49 +170,3 @@ def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str] = SHOWN_
         metrics: Names of metrics.
     """
     return program("bias", screen=screen, query=query, metrics=metrics)
-
-
-@post("bias")
-def set_query(
-    screen: Screen, occupations: Long = "", gallery: Name = "", attribute: Name = "", k: Name = ""
-) -> None:
-    """Rank a gallery for occupations. K goes back to the default with another gallery or attribute.
-
-    Args:
-        screen: The screen that the form changes.
-        occupations: The occupations, one per line or separated by commas; "" for the default.
-        gallery: The gallery's name, "" for the one that is ranked now.
-        attribute: The attribute whose bias is measured, "" for the current one.
-        k: The number of images at the top of a ranking; "" or "0" for the gallery's own.
-
-    Raises:
-        InputError: If there is no such gallery, or the texts are too many or too long.
-    """
-    app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
-    name, attribute = chosen = gallery or before[0], attribute or before[1]
-    top = k or 0 if chosen == before else 0
-    screen.change(gallery=name, attribute=attribute, k=top, occupations=occupations, row=0)
-    screen.change(attribute=app.attribute(screen.state))
-
-
-@post("bias/gallery")
-def add_gallery(screen: Screen, files: Files = ()) -> None:
-    """Rank a gallery of the visitor's, from a zip or Parquet file.
-
-    Args:
-        screen: The screen that the form changes.
-        files: The upload; its first file is used.
-
-    Raises:
-        InputError: If it is too large, or isn't a gallery.
-    """
-    data = files[0].file.read() if files else b""
-    if len(data) > MAX_BYTES:
-        raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
-    gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
-    screen.app.galleries.add(gallery)
-    screen.session.gallery = gallery
-    screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
-
-
-post_fields("bias/row", "row")
