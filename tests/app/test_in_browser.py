@@ -18,7 +18,7 @@ from tests.support.datasets_sample import saved, zipped
 from tests.support.visitor import Visitor
 
 pytestmark = MARKS
-HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
+HIGH = "L4.H0 L4.H1 L6.H4 L7.H3 L7.H4 L7.H5"
 SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter(one => one.checkVisibility())
     .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
@@ -91,7 +91,7 @@ def test_fast_clicks_are_not_lost(visit):
     }""",
         HIGH,
     )
-    wanted = " ".join(sorted({"L4.H0", "L4.H2", *HIGH.split()}))
+    wanted = " ".join(sorted({"L4.H0", "L4.H2"} ^ {*HIGH.split()}))
     page.wait_for_selector(f'.result b[title="{wanted}"]')
 
 
