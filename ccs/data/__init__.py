@@ -195,7 +195,7 @@ class DatasetRecord:
         Raises:
             InputError: If the numbers differ.
         """
-        if self.known and count and recorded and count != recorded:
+        if self.known and not self.approximate and count and recorded and count != recorded:
             known = f"{self.title} {recorded:,}: it is another set or layout (docs/datasets.md)"
             raise InputError(f"{source!r} has {count:,} {unit}, but {known}.")
 

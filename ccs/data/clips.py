@@ -101,7 +101,7 @@ def retrieval_set(files: Files, record: DatasetRecord, max_clips: int | None = N
         listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
         raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
     entries = read_rows(files.read(tables[0]), tables[0])
-    record.require_recorded(files.source, len(entries), 0 if record.approximate else record.rows, "clips")
+    record.require_recorded(files.source, len(entries), record.rows, "clips")
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
     wanted = [str(next(filter(None, map(entry.get, _FILE)), "")) for entry in entries[:max_clips]]

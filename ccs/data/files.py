@@ -271,10 +271,9 @@ def descend(files: Files, split: str = "", usual: str = "") -> Files:
         if tables & {*TABLES} or not (are_splits or (nested and len(tops) == 1)):
             break
         if are_splits:
-            top_of = {path: path.partition("/")[0] for path in files.openers}
-            splits = {path: split_of[top] for path, top in top_of.items() if top in split_of}
+            splits = {path: name for path in files.openers if (name := split_of.get(path.partition("/")[0]))}
             files, entered = in_split(files, splits, split, usual), True
-            tops = sorted({top_of[path] for path in files.openers})
+            tops = sorted({path.partition("/")[0] for path in files.openers})
         if len(tops) > 1:
             raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
         below = f"{tops[0]}/"

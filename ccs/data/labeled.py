@@ -31,8 +31,7 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
     Raises:
         InputError: If the rows don't make such a dataset, or a copy of a known dataset isn't as recorded.
     """
-    expected = 0 if record.approximate or rows.is_part else record.rows
-    record.require_recorded(rows.source, rows.count, expected)
+    record.require_recorded(rows.source, rows.count, 0 if rows.is_part else record.rows)
     if record.kind == "classification":
         return _with_classes(record, rows, sample, names)
     if record.kind == "bias":

@@ -17,7 +17,7 @@ from ccs.files import as_text
 
 FAIRFACE_TABLES = ("label_val.csv", "fairface_label_val.csv")
 _Row = tuple[str | None, dict[str, Any]]
-"""The path of an image, None for one that isn't there, and cells, with the path in the column `file`."""
+"""The path of an image, None for one that isn't there, and cells."""
 
 
 def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
@@ -55,10 +55,11 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         elif labeled:
             records, notes = _label_by_folder(files)
         else:
-            records = [_row(path) for path in files.images]
+            records = [(path, {}) for path in files.images]
     paths = [path for path, _ in records]
     names = dict.fromkeys(name for _, cells in records for name in cells)
-    columns = {name: [cells.get(name) for _, cells in records] for name in names}
+    columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
+    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
     used = {path for path in (table, *paths) if path}
     unused = files.only({*files.images, *used}, NO_IMAGE).only(used, "no label")
     return Rows(
@@ -78,10 +79,6 @@ def _read_image(openers: Sequence[Opener | None], row: int) -> bytes:
     return read_file(opener)
 
 
-def _row(path: str, **cells: str) -> _Row:
-    return path, {"file": as_text(path), **cells}
-
-
 def _webdataset(files: Files) -> list[_Row]:
     """Return a row for each image of a WebDataset, with cells of files of the same name; or none."""
     siblings: dict[str, dict[str, str]] = defaultdict(dict)
@@ -99,10 +96,11 @@ def _webdataset(files: Files) -> list[_Row]:
         with suppress(ValueError, TypeError, KeyError):
             metadata = dict(json.loads(files.read(paths["json"])))
             cells = {k: cell for k, cell in metadata.items() if not isinstance(cell, list | dict)}
+            cells.pop("file", None)
         if "cls" in paths:
             text = files.read(paths["cls"]).decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
-        samples.append((sample_images[0], {**cells, "file": as_text(sample_images[0])}))
+        samples.append((sample_images[0], cells))
     return samples if 2 * len(samples) >= len(images) else []
 
 
@@ -125,15 +123,19 @@ def _read_table(files: Files, table: str, images: Sequence[str]) -> list[_Row]:
 
 def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
     """Label images by the folder they lie in; of domain/class/image, the domain is its own column."""
-    parts = {path: as_text(path).split("/") for path in files.images if "/" in path}
+    paths = [path for path in files.images if "/" in path]
     classes: dict[str, set[str]] = defaultdict(set)
-    for top, *inside in parts.values():
+    for path in paths:
+        top, *inside = as_text(path).split("/")
         classes[top].add(inside[0] if len(inside) == 2 else "")
     shared = set.intersection(*classes.values()) if len(classes) > 1 else set()
-    if len(shared) < 2 or any("" in names or len(names) >= 2 * len(shared) for names in classes.values()):
-        return [_row(path, label=top) for path, (top, *_) in parts.items()], ()
+    too_many = any("" in names or len(names) >= 2 * len(shared) for names in classes.values())
+    are_domains = len(shared) > 1 and not too_many
+    folders = [path.rsplit("/", path.count("/") - are_domains)[0] for path in paths]
+    parts = {folder: as_text(folder).split("/")[::-1] for folder in {*folders}}
+    cells = {folder: dict(zip(("label", "domain"), parts[folder], strict=False)) for folder in parts}
     note = f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"
-    return [_row(path, label=name, domain=top) for path, (top, name, _) in parts.items()], (note,)
+    return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], (note,) * are_domains
 
 
 def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]:
@@ -164,5 +166,5 @@ def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]
             raise InputError(f"{files.source!r} has no image {missing[0]!r}, which {record.listed} names.")
         paths = [*filter(None, matched)]
     if record.label_in_name:
-        return [_row(path, label=path.rpartition("/")[2].rpartition("_")[0]) for path in paths], ""
-    return [_row(path, label=f"/{path}".split("/")[-2]) for path in paths], ""
+        return [(path, {"label": path.rpartition("/")[2].rpartition("_")[0]}) for path in paths], ""
+    return [(path, {"label": f"/{path}".split("/")[-2]}) for path in paths], ""

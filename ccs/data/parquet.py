@@ -76,8 +76,8 @@ def read_parquet(
             if not image_column:
                 image_column, *others = image_columns(schema, record.image)
                 left_out = {image_column, *others} if record.kind != "images" else {*schema.names}
-                candidates = [name for name in schema.names if name not in left_out]
-                columns = {name: [] for name in candidates}
+                columns = {name: [] for name in schema.names if name not in left_out}
+                candidates = [*columns]
             if missing := {*columns, image_column} - {*schema.names}:
                 raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
             columns = {name: columns[name] for name in columns if _holds_one(schema.field(name).type)}

@@ -175,10 +175,10 @@ class Rows:
         size = 0
         for row in range(self.count):
             image = self._image_or_reason(row)
-            if isinstance(image, bytes):
+            if most_bytes and isinstance(image, bytes):
                 size += len(image)
-                image = problem(image, FORMATS if most_bytes else None) or image
-            if most_bytes and size > most_bytes:
+                image = problem(image, FORMATS) or image
+            if size > most_bytes:
                 raise InputError(f"{self.source} holds more than {most_bytes >> 20} MB once unpacked.")
             images.append(image)
         return {**vars(self), "read": images, "untrusted": bool(most_bytes)}
