@@ -26,6 +26,7 @@ from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
 MAX_HISTORY = 100  # ablations that can be undone
+Count = Annotated[int, Field(ge=MIN_COUNT, le=MAX_COUNT)]  # of images in an analysis
 COPIES, MORE = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
 MAX_ADDRESS = 20_000  # characters
 OTHER_FILES = "someone's own {}, which no link holds; the results here are of others."
@@ -198,11 +199,9 @@ def add_images(screen: Screen, files: Files = ()) -> None:
         files: The uploaded files.
 
     Raises:
-        InputError: If no file was sent, or a file's name is too long.
+        InputError: If a file's name is too long.
     """
     session, room = screen.session, MAX_IMAGES - len(screen.session.uploads)
-    if not files:
-        raise InputError("No image was sent.")
     images, problems = read_images([(f.file.read(), clean_line(f.filename or "")) for f in files[:room]])
     if len(files) > room:
         problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
@@ -215,11 +214,7 @@ def add_images(screen: Screen, files: Files = ()) -> None:
 
 
 @post("analyze")
-def analyze(
-    screen: Screen,
-    images: Name = "",
-    count: Annotated[int, Field(ge=MIN_COUNT, le=MAX_COUNT)] = DEFAULT_COUNT,
-) -> Work:
+def analyze(screen: Screen, images: Name = "", count: Count = DEFAULT_COUNT) -> Work:
     """Analyze the model on the screen. The work goes on while the visitor does other things.
 
     Args:

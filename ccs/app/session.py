@@ -77,7 +77,7 @@ class App:
             InputError: If the model doesn't have one of them.
         """
         if unknown := heads - self.heads_of_model(model):
-            raise InputError(f"{HeadSet(unknown)} isn't in {model}.")
+            raise InputError(f"{str(HeadSet(unknown))[:60]} isn't in {model}.")
         return heads
 
     def records(self, model: str) -> ModelRecords:
@@ -123,7 +123,7 @@ class App:
         name = self.gallery_name(state)
         groups = self.galleries.people(name).groups if self.galleries.has(name) else {"gender": ()}
         claim = self.records(state.model).claim
-        names = (state.attribute, claim.attribute if claim else "", *groups)
+        names: tuple[str, ...] = (state.attribute, claim.attribute if claim else "", *groups)
         return next(name for name in names if name in groups)
 
     def face(self, gallery: str, index: int) -> str:

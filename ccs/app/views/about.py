@@ -16,8 +16,7 @@ def show_about(screen: Screen) -> dict[str, Any]:
     records, source = screen.records, screen.app.collection.source
     entries = [(entry, json.dumps(value)) for entry, value in records.manifest.items()]
     rows = pd.DataFrame(entries, columns=["entry", "value"])
-    figure = Figure.of(screen, "manifest", rows, records.origin, source=source, records=records)
-    return {"source": source, "figure": figure}
+    return {"figure": Figure.of(screen, "manifest", rows, records.origin, source=source, records=records)}
 
 
 def about_program(screen: Screen) -> str:

@@ -30,18 +30,16 @@ def shown_example(screen: Screen) -> Example:
     return Example(tuple(screen.images.originals), state.classes or example.classes, templates, ())
 
 
-def measure_answers(
-    screen: Screen, ablate: HeadSet | None = None, example: Example | None = None
-) -> ClassTable:
+def measure_answers(screen: Screen, head: Head | None = None, example: Example | None = None) -> ClassTable:
     """Return the answers to images.
 
     Args:
         screen: The screen.
-        ablate: Heads to ablate instead of the screen's.
+        head: The head to ablate instead of the screen's.
         example: Images, classes, and templates instead of the screen's.
     """
     model, example = screen.model, example or shown_example(screen)
-    sets = [NO_HEADS, screen.fitted if ablate is None else ablate]
+    sets = [NO_HEADS, HeadSet([head]) if head else screen.fitted]
     embedded = [screen.app.images(example.images).embed(model, heads) for heads in sets]
     prompts = example.classes, example.templates
     texts = [screen.embed_texts(*prompts, heads) for heads in sets]
@@ -56,7 +54,7 @@ def answers_figure(screen: Screen, example: Example, head: Head | None = None) -
         example: Images, classes, and templates.
         head: The only head that is ablated, if the figure is about it.
     """
-    table = measure_answers(screen, HeadSet([head]) if head else None, example)
+    table = measure_answers(screen, head, example)
     settings = {"template": " | ".join(example.templates)}
     settings |= {"ablated heads": str(head)} if head else {}
     order = np.argsort(-table.rows[["before", "after"]].max(axis=1), kind="stable")
