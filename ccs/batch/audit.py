@@ -153,7 +153,7 @@ def render(template: str, result: Audit) -> str:
         template: Name of the template: audit.html, audit.md, or audit.txt.
         result: The audit.
     """
-    rows = result.rows.astype(object).where(result.rows.notna(), None).to_dict("records")
+    rows: Any = result.rows.astype(object).where(result.rows.notna(), None).to_dict("records")
 
     def section(*names: str) -> list[dict[str, Any]]:
         return [row for name in names for row in rows if row["section"] == name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ TASK = {"config": "default", "split": "test"}
 """The part of the dataset that every task names: models.csv."""
 AuditJson = Mapping[str, Any]
 """Contents of audit.json."""
-PAPER = "arxiv:2503.11103"
 
 
 def main_numbers(audit: AuditJson) -> pd.DataFrame:
@@ -151,15 +150,25 @@ def card(repository: str, numbers: pd.DataFrame, audit: AuditJson) -> str:
         audit: Contents of one model's audit.json.
     """
     data_files = [{"split": TASK["split"], "path": "models.csv"}]
-    data = DatasetCardData(
-        license="mit",
-        tags=["clip", "fairness", "benchmark", PAPER],
-        configs=[{"config_name": TASK["config"], "data_files": data_files}],
-    )
+    configs = [{"config_name": TASK["config"], "data_files": data_files}]
     command = ["clip-ccs", "audit", "--model", "MODEL", "--gallery", audit["settings"]["gallery"]]
     values = {
         "gallery": audit["about"]["gallery"],
         "command": shlex.join([*command, "--publish", repository]),
     }
     values |= {"table": markdown_table(numbers.round(3).reset_index()), "repository": repository}
-    return str(DatasetCard.from_template(data, template_path=str(TEMPLATES / "leaderboard.md"), **values))
+    return fill_card(TEMPLATES / "leaderboard.md", "benchmark", configs, **values)
+
+
+def fill_card(template: Path, tag: str, configs: Sequence[Mapping[str, Any]], **values: Any) -> str:
+    """Fill in the card of a dataset.
+
+    Args:
+        template: Its template.
+        tag: What kind of dataset it is, next to the tags that all have.
+        configs: The configurations of the dataset.
+        **values: Values of the template's fields.
+    """
+    tags = ["clip", "fairness", tag, "arxiv:2503.11103"]
+    data = DatasetCardData(license="mit", tags=tags, configs=configs)
+    return str(DatasetCard.from_template(data, template_path=str(template), **values))

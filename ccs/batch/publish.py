@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from huggingface_hub import DatasetCard, DatasetCardData
-
 from ccs import results
-from ccs.batch.leaderboard import PAPER
+from ccs.batch.leaderboard import fill_card
 from ccs.batch.pages import open_results
 from ccs.cli import options
 from ccs.cli.command_line import Command
@@ -102,15 +100,8 @@ def dataset_card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         }
         for table in tables
     ]
-    card = DatasetCard.from_template(
-        DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness", PAPER], configs=configs),
-        template_path=str(_CARD),
-        repository=repository,
-        tables=tables,
-        rows=rows,
-        models=_on_one_line(models),
-    )
-    return str(card)
+    values = {"repository": repository, "tables": tables, "rows": rows, "models": _on_one_line(models)}
+    return fill_card(_CARD, "interpretability", configs, **values)
 
 
 def _on_one_line(value: Any) -> Any:

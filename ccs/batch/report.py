@@ -175,8 +175,7 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
         return ("socialcounterfactuals-gender", "socialcounterfactuals")
     if claim.measure == "retrieval":
         return (f"{claim.dataset}{schema.AS_PUBLISHED}", claim.dataset)
-    variant = VARIANTS.get(claim.dataset)
-    return (variant, claim.dataset) if variant else (claim.dataset,)
+    return tuple(dict.fromkeys((VARIANTS.get(claim.dataset, claim.dataset), claim.dataset)))
 
 
 def compare_claim(claim: Claim, model_results: Results | None, rescored: bool = False) -> Compared:
@@ -205,7 +204,7 @@ def _look_up(
     if claim.measure == "pruning":
         rows = queries.top1(model_results, subset=claim.subset)
     elif claim.measure == "retrieval":
-        rows = queries.recall(model_results, direction="text-to-clip")
+        rows = queries.recall(model_results)
     else:
         rows = queries.max_skew(model_results, "sum", mode=mode, attribute=claim.attribute)
     for dataset, ablation in itertools.product(dataset_names(claim), names):
@@ -296,7 +295,7 @@ def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results])
     unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
     names = {cell.claim.model for cell in cells if cell.measured is not None}
     rows = [_row(cell, models[cell.claim.model]) for cell in cells if cell.claim.model in names]
-    others = pd.DataFrame.from_dict(printed.rows, "index", columns=printed.columns)
+    others = pd.DataFrame.from_dict(dict(printed.rows), "index", columns=[*printed.columns])
     others = others.drop({row[""] for row in rows}).map("{:g}".format, na_action="ignore")
     return {
         "title": f"{printed.number}. {printed.title}",

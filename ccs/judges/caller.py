@@ -169,7 +169,9 @@ class Caller:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=tenacity.stop_after_attempt(self.settings.retries + 1),
-            wait=lambda state: max(backoff(state), state.outcome.exception().wait),
+            wait=lambda state: max(
+                backoff(state), getattr(state.outcome and state.outcome.exception(), "wait", 0.0)
+            ),
             reraise=True,
         )
         await slots.acquire()

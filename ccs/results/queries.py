@@ -10,7 +10,7 @@ of a row return its numbers. A table that was not computed gives a frame without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -104,18 +104,9 @@ def top1(results: Results, *, subset: str | None = "") -> pd.DataFrame:
     return _where(results.table("pruning"), metric="top1", subset=subset)
 
 
-def recall(
-    results: Results, metrics: Collection[str] = ("R@1",), *, direction: str | None = None
-) -> pd.DataFrame:
-    """Return the recall of every ablation set on every dataset.
-
-    Args:
-        results: The results of a model.
-        metrics: Such as R@1.
-        direction: A direction of retrieval; None for both.
-    """
-    rows = _where(results.table("retrieval"), direction=direction)
-    return rows[rows["metric"].isin(metrics)]
+def recall(results: Results) -> pd.DataFrame:
+    """Return R@1 from texts to clips of every ablation set on every dataset."""
+    return _where(results.table("retrieval"), metric="R@1", direction="text-to-clip")
 
 
 def max_skew(

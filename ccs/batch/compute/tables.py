@@ -134,7 +134,7 @@ def summarize(run: Run) -> str:
 def _effects(model_results: results.Results) -> list[dict[str, str]]:
     """Return a row per set and metric: its value, and its change under each ablation that was measured."""
     frames = {"accuracy": queries.top1(model_results)}
-    frames["R@1"] = queries.recall(model_results, direction="text-to-clip")
+    frames["R@1"] = queries.recall(model_results)
     for attribute, of_attribute in queries.max_skew(model_results).groupby("attribute"):
         frames[f"MaxSkew by {attribute}"] = of_attribute
     rows = []
