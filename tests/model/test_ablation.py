@@ -91,17 +91,6 @@ def blocks(model):
     return next(part for part in lists if len(part) > 2)
 
 
-class Update(nn.Module):
-    """A LoRA as a parametrization."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.up = (nn.Parameter(torch.randn(2, 32) / 4) for _ in range(2))
-
-    def forward(self, weight):
-        return weight + self.up.T @ self.down
-
-
 def on_weights(change):
     """A case that changes each projection, and the plain model with the weights that result."""
 
@@ -177,7 +166,6 @@ CASES = {
         partial(cpu_offload, execution_device=CPU, preload_module_classes=["MultiheadAttention"])
     ),
     "LoRA": lora,
-    "LoRA parametrization": on_weights(lambda p: parametrize.register_parametrization(p, "weight", Update())),
     "weight_norm": on_weights(parametrizations.weight_norm),
     "pruned": on_weights(partial(prune.random_unstructured, name="weight", amount=0.3)),
     "int8": int8,
