@@ -9,15 +9,6 @@ from ccs.data import ClassificationSet
 HEADS = "L4.H1 L5.H2"
 
 
-@pytest.fixture(scope="module")
-def controls(pictures):
-    labels = np.arange(40) % 4
-    settings = {"name": "things", "fingerprint": "f", "source": "random", "templates": ("a {}",)}
-    return ClassificationSet(
-        images=pictures(40), labels=labels, classes=("cat", "dog", "cup", "car"), **settings
-    )
-
-
 def test_bias_of_the_notation_is_that_of_the_edited_model(tiny_model, gallery):
     edited = ccs.edit_heads(tiny_model, gallery, "race", heads=HEADS)
     notation = " ".join(f"{head}=erase:race" for head in HEADS.split())
@@ -28,8 +19,10 @@ def test_bias_of_the_notation_is_that_of_the_edited_model(tiny_model, gallery):
     assert (edited.rows["after"] < 1e-9 * edited.rows["before"]).all()
 
 
-def test_strength_goes_from_erasing_everything_to_preserving_everything(tiny_model, gallery, controls):
-    left = []
+def test_strength_goes_from_erasing_everything_to_preserving_everything(tiny_model, gallery, pictures):
+    settings = {"name": "things", "fingerprint": "f", "source": "random", "templates": ("a {}",)}
+    known = {"images": pictures(40), "labels": np.arange(40) % 4, "classes": ("cat", "dog", "cup", "car")}
+    controls, left = ClassificationSet(**settings, **known), []
     for strength in (0.0, 0.1, 0.5, 1.0):
         edited = ccs.edit_heads(
             tiny_model, gallery, "race", heads="L5.H2", preserve=controls, strength=strength

@@ -24,16 +24,17 @@ def scores(shared: float, specific: float, *, noise: float = 1.0, seed: int = 0)
     return np.repeat(preferences, 60, axis=1) + images
 
 
-@pytest.mark.parametrize(
-    ("shared", "specific", "verdict"),
-    [
-        (2.0, 0.1, "mostly a general preference"),
-        (0.1, 2.0, "mostly specific to occupations"),
-        (0.8, 1.1, "both"),
-        (0.0, 0.0, "no evidence of either"),
-    ],
-)
-def test_a_known_preference_has_its_verdict(shared, specific, verdict):
+VERDICTS = {
+    "mostly a general preference": (2.0, 0.1),
+    "mostly specific to occupations": (0.1, 2.0),
+    "both": (0.8, 1.1),
+    "no evidence of either": (0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_known_preference_has_its_verdict(verdict):
+    shared, specific = VERDICTS[verdict]
     split = preference.split(scores(shared, specific), GROUPS, draws=300)
     assert split.verdict == verdict
     if verdict != "no evidence of either":
