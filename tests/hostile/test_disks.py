@@ -172,7 +172,7 @@ def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
     (tmp_path / "2.png").unlink()
     for workers in (0, 1):
         with pytest.raises(InputError, match=r"Image 3 of 4 .* cannot be any more: .*2\.png"):
-            list(inputs.load(tiny_model, images, [range(4)], [0], batch=4, workers=workers))
+            list(inputs.load(tiny_model, images, [range(4)], batch=4, workers=workers))
 
 
 def test_a_terminal_without_utf_8_gets_escapes(monkeypatch):

@@ -3,7 +3,7 @@
 from functools import cache
 
 from ccs import results
-from tests.support.results_sample import manifest_for
+from tests.support import results_sample
 
 MISSING = {"judgments": {"verdict": None, "cause": "refusal"}, "scores": {"ccs": None, "level": "unknown"}}
 
@@ -25,14 +25,11 @@ def write(folder, model, weights):
     Returns:
         The model's folder.
     """
-    target, entries = folder / results.folder_name(model), {}
+    tables = {}
     for name, table in _bundled().items():
         rows = table.assign(model=model, weights=weights[:16])
         if cells := MISSING.get(name):
             of_head = (rows["layer"] == 5) & (rows["head"] == 3)
             rows.loc[of_head & (rows.get("rank", 4) == 4), [*cells]] = [*cells.values()]
-        entries[name] = results.write_table(target, name, rows.to_dict("records"))
-    manifest = manifest_for(model, entries)
-    manifest["model"]["weights_hash"], manifest["sets"][0]["templates"] = weights, ["a {}", "one {}"]
-    results.write_manifest(target, manifest)
-    return target
+        tables[name] = rows.to_dict("records")
+    return results_sample.write(folder, model, tables, weights)

@@ -47,7 +47,7 @@ def sample_rows(model):
 
 
 def manifest_for(model, tables):
-    """Make a complete manifest, as batch.compute writes one.
+    """Make a complete manifest, that of the organism under another name.
 
     Args:
         model: Name of the model.
@@ -56,25 +56,9 @@ def manifest_for(model, tables):
     Returns:
         The manifest.
     """
-    drawn = {"fingerprint": "bb", "source": "drawn"}
-    return {
-        "schema_version": schema.VERSION,
-        "created": "2026-11-21T00:00:00+00:00",
-        "model": {"name": model, "architecture": "ViT", "tag": "", "weights_hash": "0123456789abcdef" * 4},
-        "texts": {"name": "world", "fingerprint": "aa", "count": 600, "dropped": 0},
-        "images": {"name": "world/images", "count": 2000, "skipped": [], **drawn},
-        "sets": [{"name": "world/faces", "kind": "bias", "count": 100, **drawn}],
-        "labeler": {"name": "tags", "stand_in": True},
-        "judges": [{"name": "tags", "stand_in": True}],
-        "chance_ccs": [0.0, 0.2, 0.6, 0.15, 0.04, 0.01],
-        "settings": {"k": 2},
-        "seeds": {"seed": 0},
-        "versions": {"clip-ccs": "0.1.0"},
-        "largest_error": {"forward": 1e-6},
-        "measured": {"seconds": {"moments": 1.0}},
-        "absent": [],
-        "tables": tables,
-    }
+    manifest = results.read_manifest(results.PRECOMPUTED / "organism")
+    manifest["model"] |= {"name": model, "weights_hash": VALUES["weights"] * 4}
+    return manifest | {"settings": {"k": 2}, "absent": [], "tables": tables}
 
 
 def write_model(folder, model, only=tuple(schema.TABLES)):
@@ -91,18 +75,22 @@ def write_model(folder, model, only=tuple(schema.TABLES)):
     return write(folder, model, {name: sample_rows(model)[name] for name in only})
 
 
-def write(folder, model, tables):
+def write(folder, model, tables, weights=VALUES["weights"] * 4):
     """Write a model's folder with tables of given rows, and its manifest.
 
     Args:
         folder: Folder of the results.
         model: Name of the model.
         tables: Rows by table.
+        weights: The model's hash in full.
 
     Returns:
         The model's folder.
     """
     target = folder / results.folder_name(model)
-    entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
-    results.write_manifest(target, manifest_for(model, entries))
+    manifest = manifest_for(
+        model, {name: results.write_table(target, name, rows) for name, rows in tables.items()}
+    )
+    manifest["model"]["weights_hash"] = weights
+    results.write_manifest(target, manifest)
     return target
