@@ -9,6 +9,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import distribution
@@ -54,7 +55,7 @@ def create(name: str, device: str) -> tuple[Source, Any, Any]:
     for weight, values in clip.named_parameters():
         if not torch.isfinite(torch.stack(torch.aminmax(values))).all():  # without a copy of the largest
             raise InputError(f"The weights of {source.name} are not all finite numbers: {weight} is not.")
-    return source, clip.to(place).eval().requires_grad_(False), tokenizer
+    return replace(source), clip.to(place).eval().requires_grad_(False), tokenizer
 
 
 def _known(source: Source) -> tuple[Any, Any]:
@@ -109,7 +110,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > held + 10**7:  # a weight has two bytes or more
         raise ValueError(f"{wanted:,} weights are described, {files[0].name} has {held:,} bytes")
-    clip = untrained(source)
+    clip = source.shapes if source.is_plain else untrained(source)  # a bundled model is small
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
         clip.load_state_dict(weights.renamed(tensors, is_siglip))

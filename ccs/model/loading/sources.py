@@ -67,9 +67,23 @@ class Source:
     is_plain: bool = False
 
     @cached_property
+    def shapes(self) -> Any:
+        """The module without memory, and without a text encoder whose configuration is on the Hub."""
+        import torch
+
+        with torch.device("cpu" if self.is_plain else "meta"):  # "meta" imports torch._dynamo
+            if not self.config["text_cfg"].get("hf_model_name"):
+                return untrained(self)
+            from open_clip.model import _build_vision_tower
+
+            vision = dict(self.config["vision_cfg"]) | {"timm_model_pretrained": False}
+            visual = _build_vision_tower(self.config["embed_dim"], vision, self.config["quick_gelu"])
+            return torch.nn.ModuleDict({"visual": visual})
+
+    @cached_property
     def values(self) -> int:
         """The number of its weights, without those of a text encoder of transformers' own."""
-        return sum(values.numel() for values in _without_memory(self).state_dict().values())
+        return sum(values.numel() for values in self.shapes.state_dict().values())
 
     @cached_property
     def memory(self) -> int:
@@ -214,25 +228,11 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> Encoder
     from ccs.model.encoder import Encoder
 
     try:
-        return Encoder(_without_memory(source).visual, chosen=layers)
+        return Encoder(source.shapes.visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} can't be used. {error}") from None
     except Exception as error:  # an untrusted configuration: open_clip and timm raise anything
         raise InputError(f"{source.name} can't be used: it can't be built ({reason(error)[:200]}).") from None
-
-
-def _without_memory(source: Source) -> Any:
-    """Build the module for its shapes, without a text encoder whose configuration is on the Hub."""
-    import torch
-
-    with torch.device("cpu" if source.is_plain else "meta"):  # "meta" imports torch._dynamo
-        if not source.config["text_cfg"].get("hf_model_name"):
-            return untrained(source)
-        from open_clip.model import _build_vision_tower
-
-        vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
-        visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
-        return torch.nn.ModuleDict({"visual": visual})
 
 
 def untrained(source: Source) -> Any:
