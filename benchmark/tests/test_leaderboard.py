@@ -17,7 +17,8 @@ from ccs_benchmark import document as tables
 from ccs_benchmark import folder as benchmark_folder
 from ccs_benchmark import publish as planted
 from ccs_benchmark.__main__ import main
-from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture for all tests here
+
+pytestmark = pytest.mark.usefixtures("small")
 
 ONE = "organism-planted-32"
 """A model in which one attribute was planted."""

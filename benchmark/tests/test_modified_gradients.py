@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from benchmark.tests.locate_sample import sample
 from ccs import Head
 from ccs.analysis.carriers import counterparts, gradient
 from ccs_benchmark.interventions import fallen
 from ccs_benchmark.modified_gradients import integrated, modified
-from tests.support.locate_sample import sample
 
 HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmark.tests.locate_sample import WRITER, sample
 from ccs import Head, HeadSet
 from ccs.analysis.evidence import rank_heads
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 from ccs_benchmark import contributions, methods
-from tests.support.locate_sample import WRITER, sample
 
 FROM_IMAGES = (
     *("concept activation vectors", "expert heads", "Head Pursuit", "direct effect"),

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import ccs
 import ccs_benchmark
+from benchmark.tests.locate_sample import sample
 from ccs import HeadSet, InputError
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import (
@@ -25,8 +26,8 @@ from ccs.data import synthetic
 from ccs.texts.score import HeadScore
 from ccs_benchmark import mitigation_scoring as scoring
 from ccs_benchmark.mitigations import METHODS, NOTHING, UNLABELED, UNSAVED
-from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
-from tests.support.locate_sample import sample
+
+pytestmark = pytest.mark.usefixtures("small")
 
 PLANTED = "organism-planted-04"
 

@@ -1,7 +1,6 @@
 """Scores of methods: the protocol against a slow copy of it, kept cells, tables; the natural track."""
 
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,24 +20,10 @@ from ccs_benchmark.methods import METHODS, RANDOM
 from ccs_benchmark.protocol import average_precision, cramers_v, precision
 from ccs_benchmark.scoring import PLANTED
 
+pytestmark = pytest.mark.usefixtures("small")
+
 NAME = "organism-planted-16"
 CARRIERS = "L4.H5 L6.H0"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small():
-    """Few people and things, as the benchmark's own take seconds."""
-    people, controls = scoring.synthetic_sets()
-    groups = {name: labels[::6] for name, labels in people.groups.items()}
-    people = replace(people, images=list(people.images[::6]), groups=groups, k=dict.fromkeys(groups, 10))
-    controls = replace(controls, images=controls.images[:20], labels=controls.labels[:20])
-    with pytest.MonkeyPatch.context() as patch:
-        tracks = {"PLANTED_HEADS": scoring.PLANTED_HEADS, "NATURAL": scoring.NATURAL}
-        for name, track in tracks.items():  # a model is loaded once; no method writes to its weights
-            patch.setattr(scoring, name, replace(track, load=cache(track.load)))
-        patch.setattr(scoring, "synthetic_sets", lambda: (people, controls))
-        patch.setattr("ccs.analysis.evidence.READ_IMAGES", 30)
-        yield
 
 
 def carriers_first(evidence):
@@ -82,7 +67,7 @@ def test_a_custom_function_is_scored_next_to_methods_and_one_that_fails_gets_a_s
     assert table.loc["carriers_first", "average_precision"] > 0.5
 
     command = ["--models", NAME, "--splits", "1", "--cells", str(tmp_path / "cells.parquet")]
-    assert main([*command, "--attribute", "gender", "--method", "tests.benchmark.test_scoring:fails"]) == 2
+    assert main([*command, "--attribute", "gender", "--method", "benchmark.tests.test_scoring:fails"]) == 2
     assert "fails failed: KeyError: 'nothing' (test_scoring.py, line" in "".join(capsys.readouterr())
     methods = {"bad": protocol.checked("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
