@@ -21,7 +21,7 @@ from ccs.app.services.images import Images, has_edits
 from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, hash_of, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import NO_HEADS, State, describe_problem
+from ccs.app.state import NO_HEADS, State, Texts, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet
@@ -262,9 +262,7 @@ class Screen:
         """The model, loaded if needed. Raises InputError if it isn't available."""
         return self.app.model_cache.get(self.state.model, self.tell)
 
-    def embed_texts(
-        self, texts: tuple[str, ...], templates: tuple[str, ...] = ("{}",), ablate: HeadSet = NO_HEADS
-    ) -> np.ndarray:
+    def embed_texts(self, texts: Texts, templates: Texts = ("{}",), ablate: HeadSet = NO_HEADS) -> np.ndarray:
         """Return unit embeddings [texts, d], means over the templates, kept for later.
 
         Args:
