@@ -177,23 +177,22 @@ def extract_image_encoder(
     if decompose_registered(encoder) is not None:
         extracted.use_image_encoder(copy.deepcopy(encoder), layers)
         return extracted
-    originals = {key: values.clone() for key, values in visual.state_dict().items()}
     prefixed = ((f"vision_model.{key}", value) for key, value in encoder.state_dict().items())
     new_names = renamed(prefixed, siglip=hasattr(visual, "trunk"))
     weights = {key.removeprefix("visual."): value for key, value in new_names.items()}
-    try:
-        missing, different = visual.load_state_dict(weights, strict=False)
-        different += [key for key in missing if "blocks." in key]  # a pool may be missing
-    except RuntimeError as error:  # other sizes
-        different = str(error).splitlines()[1:]
+    ours = visual.state_dict()
+    different = [key for key in ours if "blocks." in key and key not in weights]  # a pool may be missing
+    different += [key for key, value in weights.items() if key not in ours or value.shape != ours[key].shape]
     if different:
-        names = ", ".join(map(str.strip, different[:3]))
+        names = ", ".join(different[:3])
         raise InputError(f"The image encoder of {name} is not built like {text_encoder}'s: {names}.")
     act = getattr(encoder.config, "hidden_act", "")
     if act and (act == "quick_gelu") != extracted.config["quick_gelu"]:
         raise InputError(f"The image encoder of {name} uses {act}, and that of {text_encoder} doesn't.")
-    pairs = ((value, originals[key]) for key, value in weights.items())
-    if any(not torch.allclose(value.to(original), original, atol=1e-3) for value, original in pairs):
+    pairs = ((value.to(ours[key]), ours[key]) for key, value in weights.items())
+    was_trained = any(not torch.allclose(value, original, atol=1e-3) for value, original in pairs)
+    visual.load_state_dict(weights, strict=False)
+    if was_trained:
         warnings.warn(
             f"The image encoder of {name} was trained further than {text_encoder}'s, whose texts are used.",
             stacklevel=2,
