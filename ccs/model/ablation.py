@@ -84,7 +84,6 @@ def ablate(model: Any, heads: Heads) -> Iterator[HeadSet]:
                 if not ablation.heads <= unread:
                     check.expected.append(ablation)
             block.callback(root.register_forward_hook(check).remove)
-            block.callback(check.expected.clear)
         yield ablated
 
 
@@ -97,8 +96,9 @@ class _PassCheck:
     def __call__(self, module: Any, inputs: Any, output: Any) -> None:
         if torch.compiler.is_compiling():  # the pass is only traced now, and runs later
             return
-        present = set(map(id, self.root.modules())) if self.expected else set()
-        missed = [part for part in self.expected if not part.reached or id(part.module) not in present]
+        lasting = [part for part in self.expected if part.is_open]
+        present = set(map(id, self.root.modules())) if lasting else set()
+        missed = [part for part in lasting if not part.reached or id(part.module) not in present]
         if missed:
             heads = " ".join(str(ablation.heads) for ablation in missed)
             labels = ", ".join(ablation.label for ablation in missed)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import MethodType
@@ -136,7 +136,7 @@ class Site:
 
     def __init__(self, ablations: tuple[Ablation, ...] = ()) -> None:
         self.ablations = ablations
-        self.handle: Any = None
+        self.unhook: Callable[[], None] = lambda: None
 
     def __call__(self, projection: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the projection's inputs with the heads changed."""
@@ -148,16 +148,11 @@ class Site:
     def __reduce__(self) -> Any:
         return Site, ()
 
-    def unhook(self) -> None:
-        """Leave the projection that was hooked last."""
-        if self.handle is not None:
-            self.handle.remove()
-
     def hook(self, projection: Any) -> None:
         """Change the input of a projection, ahead of other hooks: tensor parallelism's distribute it."""
         if self not in projection._forward_pre_hooks.values():
-            self.unhook()  # of a projection that the new one may call
-            self.handle = projection.register_forward_pre_hook(self, prepend=True)
+            self.unhook()  # the last projection, which the new one may call
+            self.unhook = projection.register_forward_pre_hook(self, prepend=True).remove
 
     def change_outputs(self, values: Tensor) -> Tensor:
         """Apply all open ablations to the heads' outputs [..., H d]."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ccs.heads import Head, HeadSet, changes
-from ccs.model.encoders.parts import Layer, by_head
+from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts, Route
 from ccs.model.interception import changed_values, site_of
 
@@ -273,7 +273,7 @@ class Decomposition:
         directions, extra = self.layers[layer].directions()
         summed = (readout.routes[layer].weights @ readout.values[layer]).transpose(0, 1)
         apart, further = summed.tensor_split([directions[..., 0].numel()], -1)
-        apart = by_head(apart, len(directions))[:, :, list(heads)]
+        apart = torch.unflatten(apart, -1, (len(directions), -1))[:, :, list(heads)]
         return torch.einsum("pnhd,hdw->pnhw", apart, directions[list(heads)]) + (further @ extra)[:, :, None]
 
 

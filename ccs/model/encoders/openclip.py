@@ -94,7 +94,7 @@ def _pool(visual: parts.Module, linear: Linear) -> AttentionPool:
 
     def query(_: Tensor) -> Tensor:
         q = F.linear(parts.layer_norm(pool.query[:1], pool.ln_q), *projections()[0])
-        return parts.by_head(q, attn.num_heads)
+        return torch.unflatten(q, -1, (attn.num_heads, -1))
 
     layer = parts.Layer(
         **parts.heads_of(attn),
@@ -113,7 +113,7 @@ def _resnet(visual: parts.Module) -> Parts:
     layer = parts.Layer(
         **parts.heads_of(pool),
         projections=lambda: [(linear.weight, linear.bias) for linear in linears],
-        query=lambda x: parts.by_head(pool.q_proj(x[:, 0]), pool.num_heads),
+        query=lambda x: pool.q_proj(x[:, 0]).unflatten(-1, (pool.num_heads, -1)),
     )
 
     def stem(pixels: Tensor) -> Tensor:

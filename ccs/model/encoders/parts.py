@@ -114,8 +114,8 @@ class Layer:
             normed: Normed tokens [n, T, W].
         """
         weight, bias = self.separate_projections()[2]
-        gathered = attention.to(normed.dtype) @ normed
-        values = torch.einsum("nhw,hdw->nhd", gathered, rows_by_head(weight, self.n_heads)).flatten(1)
+        gathered, rows = attention.to(normed.dtype) @ normed, torch.unflatten(weight, 0, (self.n_heads, -1))
+        values = torch.einsum("nhw,hdw->nhd", gathered, rows).flatten(1)
         return (values if bias is None else values + bias)[:, None]
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -160,10 +160,10 @@ class Layer:
         bias adds the same to every score and drops out.
         """
         query, (w_k, b_k), _ = self.separate_projections()
-        q = self.query(x) if self.query else by_head(F.linear(x[:, 0], *query), self.n_heads)
+        q = self.query(x) if self.query else self._heads(F.linear(x[:, :1], *query))[:, :, 0]
         q = q * self.head_dim**-0.5
         if self.rotate is None:
-            key_side = torch.einsum("nhd,hdw->nhw", q, rows_by_head(w_k, self.n_heads))
+            key_side = torch.einsum("nhd,hdw->nhw", q, torch.unflatten(w_k, 0, (self.n_heads, -1)))
             scores = key_side @ x.transpose(1, 2)
         else:  # rotation is applied between query and key projection; the first token is not rotated
             k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
@@ -177,7 +177,7 @@ class Layer:
         return (q, k, v) if self.rotate is None else (self.rotate(q), self.rotate(k), v)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return by_head(x, self.n_heads).transpose(1, 2)
+        return torch.unflatten(x, -1, (self.n_heads, -1)).transpose(1, 2)
 
     def separate_projections(self) -> Sequence[Affine]:
         """Return the projections to queries, keys, and values."""
@@ -246,7 +246,7 @@ class Layer:
             extra = torch.stack([extra[0] * gamma, -gamma / self.n_heads, beta])
         if (scale := self.scale()) is not None:
             vectors, extra = vectors * scale, extra * scale
-        return rows_by_head(vectors, self.n_heads), extra
+        return torch.unflatten(vectors, 0, (self.n_heads, -1)), extra
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,32 +271,6 @@ class Block(Layer):
         scale = self.scale()
         x = x[:, : values.shape[1]] + (out if scale is None else out * scale)
         return x + self.mlp(x)
-
-
-def by_head(x: Tensor, n_heads: int) -> Tensor:
-    """Split the last axis into heads.
-
-    Args:
-        x: [..., H d].
-        n_heads: H.
-
-    Returns:
-        [..., H, d].
-    """
-    return x.reshape(*x.shape[:-1], n_heads, -1)
-
-
-def rows_by_head(x: Tensor, n_heads: int) -> Tensor:
-    """Split the first axis into heads.
-
-    Args:
-        x: [H d, W].
-        n_heads: H.
-
-    Returns:
-        [H, d, W].
-    """
-    return x.reshape(n_heads, -1, x.shape[-1])
 
 
 def layer_norm(x: Tensor, norm: Module) -> Tensor:

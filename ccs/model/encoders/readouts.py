@@ -223,7 +223,7 @@ class AttentionPool:
         # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
         bias_values = F.linear(self.before.bias, *self.pool.separate_projections()[2])[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
-        factors = parts.by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0]
+        factors = torch.unflatten(changed(ones) - changed(zeros), -1, (self.pool.n_heads, -1))[0, 0]
         if not torch.allclose(factors, factors[:, :1].expand_as(factors)):
             raise InputError("Contributions through edited heads of a pool are unknown: export the edit.")
         bias_output = self.pool.finish(x, changed(bias_values))[:, 0]
@@ -241,8 +241,8 @@ class AttentionPool:
 
     def _channel_maps(self, vectors: Tensor) -> Tensor:
         pool, normed = self.pool, parts.centered(vectors) * self.before.weight
-        weight = parts.rows_by_head(pool.separate_projections()[2][0], pool.n_heads)
-        projection = parts.rows_by_head(pool.projection.weight.T, pool.n_heads)
+        weight = torch.unflatten(pool.separate_projections()[2][0], 0, (pool.n_heads, -1))
+        projection = pool.projection.weight.T.unflatten(0, (pool.n_heads, -1))
         outputs: Tensor = normed @ weight.transpose(1, 2) @ projection
         return outputs
 

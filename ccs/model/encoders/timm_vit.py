@@ -168,7 +168,7 @@ def _pool(trunk: parts.Module, linear: Linear) -> AttentionPool:
     layer = parts.Layer(
         **parts.heads_of(pool),
         projections=projections,
-        query=lambda _: parts.by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
+        query=lambda _: pool.q(pool.latent[:, 0]).unflatten(-1, (pool.num_heads, -1)),
         norm=trunk.norm,
     )
     return AttentionPool(layer, linear, before=trunk.norm, mlp=lambda x: pool.mlp(pool.norm(x)))
