@@ -137,7 +137,7 @@ def edit_module(
         prefix = int(encoder == IMAGE and has_class_token(root) and outputs.shape[1] > 1)
         for head in chosen.of_layer(layer):
             columns = slice(head.head * size, head.head * size + size)
-            fit, row = _fit(_places([outputs[..., columns].double()], prefix), torch.from_numpy(codes))
+            fit, row = _fit(_places([outputs], columns, prefix), torch.from_numpy(codes))
             with torch.no_grad():
                 edit_projection(projection.weight, projection.bias, columns, fit)
             rows.append({"head": str(head), "attribute": "", **row})
@@ -195,20 +195,18 @@ def fit_edits(
     if not erased:
         return fitted, []
     first = min(head.layer for head in heads)
-    people, order = _open_trunks(side, inputs, first)
-    controls, control_order = _open_trunks(side, preserve.inputs, first)
+    trunks, orders = zip(
+        *(_open_trunks(side, items, first) for items in (inputs, preserve.inputs)), strict=True
+    )
     names = [change.attribute for change in erased.values()]
-    codes = {name: _group_numbers(groups.get(name, ()), order, name) for name in names}
-    labels = _group_numbers(preserve.labels, control_order, "class") if controls else torch.empty(0)
+    codes = {name: _group_numbers(groups.get(name, ()), orders[0], name) for name in names}
+    labels = _group_numbers(preserve.labels, orders[1], "class") if trunks[1] else torch.empty(0)
     for layer in range(first, max(erased).layer + 1):
-        outputs, control_outputs = (list(map(encoder.head_outputs, trunks)) for trunks in (people, controls))
+        outputs = [list(map(encoder.head_outputs, batches)) for batches in trunks]
         for head in HeadSet(erased).of_layer(layer):
             size, attribute = encoder.layers[layer].head_dim, erased[head].attribute
             columns = slice(head.head * size, head.head * size + size)
-            places, control_places = (
-                _places([values[..., columns].double() for values in batches], encoder.prefix)
-                for batches in (outputs, control_outputs)
-            )
+            places, control_places = (_places(batches, columns, encoder.prefix) for batches in outputs)
             retained = [_between(place, labels) for place in control_places]
             if preserve.texts is not None:
                 retained.append(_text_directions(encoder, head, preserve.texts))
@@ -218,10 +216,9 @@ def fit_edits(
             rows.append({"head": str(head), "attribute": attribute, **row})
         fitted = Intervention(heads, maps)
         here, n_heads = fitted.of_layer(layer), encoder.layers[layer].n_heads
-        people, controls = (
-            [encoder.next_trunk(trunk, changed_values(values, here, n_heads)) for trunk, values in pairs]
-            for pairs in (zip(people, outputs, strict=True), zip(controls, control_outputs, strict=True))
-        )
+        for batches, values in zip(trunks, outputs, strict=True):
+            changed = (changed_values(batch, here, n_heads) for batch in values)
+            batches[:] = map(encoder.next_trunk, batches, changed)
     return fitted, rows
 
 
@@ -244,8 +241,9 @@ def _group_numbers(names: Any, order: NDArray[np.intp], attribute: str) -> Tenso
     return torch.from_numpy(np.unique(values[order], return_inverse=True)[1])
 
 
-def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
-    """Return a head's outputs [n, T, d] as [n, d] at the CLS token and at the mean patch, if any."""
+def _places(batches: list[Tensor], columns: slice, prefix: int) -> list[Tensor]:
+    """Return a head's outputs [n, d] at the CLS token and at the mean patch, if any, from all [n, T, H d]."""
+    outputs = [values[..., columns].double() for values in batches]
     if not outputs:
         return []
     is_pool = outputs[0].shape[1] == 1

@@ -341,11 +341,10 @@ class Encoder(Decomposition):
             else:
                 unit, norms = self._embed(images, [NO_HEADS], record)
                 embedded = torch.cat([self.embed(images, ablation_sets), unit])
-            x, pooled = record.last, record.pooled
             readout = Readout(
                 values=record.values,
-                tokens=self._readout.pool_tokens(x),
-                routes=self._routes(x, pooled),
+                tokens=self._readout.pool_tokens(record.last),
+                routes=self._routes(record.last, record.pooled),
                 norm=norms[-1],
                 unit=embedded[-1],
                 entering=record.entering or {},

@@ -111,11 +111,9 @@ class Moments:
 
     def variance(self) -> np.ndarray:
         """Return the total variance of each head's contribution, the trace of its covariance: [heads]."""
-        variances = np.empty(len(self.heads))
-        for row, basis in enumerate(self.basis):
-            exact = basis.astype(np.float64)
-            variances[row] = (self.covariance(row) * (exact @ exact.T)).sum()
-        return np.maximum(variances, 0)
+        exact = [basis.astype(np.float64) for basis in self.basis]
+        traces = [(self.covariance(row) * (basis @ basis.T)).sum() for row, basis in enumerate(exact)]
+        return np.maximum(traces, 0)
 
     def require(self, images: int) -> None:
         """Raise InputError if there are statistics of fewer images."""

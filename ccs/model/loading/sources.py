@@ -309,5 +309,4 @@ def usable_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(name)).device  # with its index, as in cuda:0
     except (RuntimeError, AssertionError, TypeError) as error:
-        cause = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"The device {name!r} can't be used here: {cause}") from None
+        raise InputError(f"The device {name!r} can't be used here: {reason(error)[:200]}.") from None
