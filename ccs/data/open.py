@@ -224,7 +224,7 @@ def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None,
         record = DatasetRecord(name=hub, kind=kind, hub=hub, split=on_hub, large=True)
         return replace(record, name=spec, untrusted=True) if prefix else record, None, split
     known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
-    raise InputError(
-        f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, a known dataset"
-        f"{known_names}, a synthetic one (world/...), or an id on the Hub (owner/name:split)."
+    sources = (
+        f"a known dataset{known_names}, a synthetic one (world/...), or an id on the Hub (owner/name:split)"
     )
+    raise InputError(f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}.")

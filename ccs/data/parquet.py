@@ -120,10 +120,8 @@ def _choose_groups(
     """Choose a file's row groups for the set's rows from `first` to `end`; return their end too."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
-        raise ValueError(
-            f"a row group has {largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read: write "
-            "smaller ones, such as row_group_size=1000"
-        )
+        sizes = f"{largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read"
+        raise ValueError(f"a row group has {sizes}: write smaller ones, such as row_group_size=1000")
     end = first + metadata.num_rows if end is None else end
     needed = -(-(end - first) * len(groups) // max(1, metadata.num_rows))
     chosen: list[_Group] = []

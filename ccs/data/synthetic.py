@@ -154,12 +154,10 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
         pairs = zip(workers, _scenes(750_000, seed), strict=False)
         scenes = [_worker(s, occupation, *cell) for occupation, s in pairs for cell in cells]
         pools, units = np.repeat(workers, len(cells)), np.arange(len(scenes)) // len(cells)
+    genders, tones = zip(*((s.gender, s.skin_tone) for s in scenes), strict=True)
     return BiasSet(
         images=Lazy(draw, scenes),
-        groups={
-            "gender": np.array([s.gender for s in scenes]),
-            "skin tone": np.array([s.skin_tone for s in scenes]),
-        },
+        groups={"gender": np.array(genders), "skin tone": np.array(tones)},
         k={"gender": k, "skin tone": k},
         occupations=tuple(words.OCCUPATIONS),
         templates=("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}"),
