@@ -43,9 +43,7 @@ class Settings:
 
     results: Annotated[str | None, DATA, unset("$CCS_RESULTS, results/, or the bundled")] = None
     """Folder of results, or hf://datasets/USER/NAME"""
-    model: Annotated[
-        tuple[str, ...], MODEL, unset("$CCS_MODEL, comma-separated, or the bundled toy model")
-    ] = ()
+    model: Annotated[tuple[str, ...], MODEL, unset("$CCS_MODEL, comma-separated, or the toy model")] = ()
     """Model to open: name, folder, or hf-hub:USER/NAME; repeatable"""
     device: Annotated[Device | None, unset("$CCS_DEVICE or a GPU")] = None
     host: Annotated[str, MACHINE] = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")

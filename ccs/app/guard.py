@@ -85,7 +85,7 @@ class Guard:
                 raise HTTPException(429, "Too many requests at a time. Try again in a moment.")
             await self._read(Request(scope, receive), body, limit)
             if limit and API in rule:
-                _check_call(scope, body, limit == CALL)
+                _check_call(scope, body, queued=bool(re.search("/(join|call)(/|$)", path)))
             LocalContext.request.set(gr.Request(Request(scope)))  # threads ask ZeroGPU in the visitor's name
             unread.append({"type": "http.request", "body": bytes(body), "more_body": False})
             await self.app(scope, replay, send_secured)

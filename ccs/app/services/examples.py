@@ -71,8 +71,9 @@ def load_example(example: str, model: str = "") -> Example:
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
-        photographs = [small((folder / f"{file}.jpg").read_bytes()) for file in _PICTURED]
-        shown, contents = [Image.frombytes("RGB", *pixels) for pixels in photographs], [*_PICTURED.values()]
+        photographs = [(folder / f"{file}.jpg").read_bytes() for file in _PICTURED]
+        pictures = [Image.frombytes("RGB", *small(photograph)) for photograph in photographs]
+        contents = [*_PICTURED.values()]
         classes = _LEARNED if model == PHOTO else (*contents, *_OTHERS)
         templates: tuple[str, ...] = ("a photo of a {}",)
         origin, answers = "photograph of", classes[: len(contents)]
@@ -80,8 +81,8 @@ def load_example(example: str, model: str = "") -> Example:
         dataset = synthetic.classification_set(name)
         # Steps through the classes so that four neighbors are four different things.
         indices = [(page * SHOWN + i) * 7 % len(dataset.images) for i in range(SHOWN)]
-        shown, classes = [dataset.images[i] for i in indices], dataset.classes
+        pictures, classes = [dataset.images[i] for i in indices], dataset.classes
         contents = [classes[dataset.labels[i]] for i in indices]
         origin, templates, answers = "drawn as", dataset.templates, tuple(contents)
-    images = (InputImage(text, image, origin) for text, image in zip(contents, shown, strict=True))
+    images = (InputImage(text, image, origin) for text, image in zip(contents, pictures, strict=True))
     return Example(tuple(images), classes, templates, answers)

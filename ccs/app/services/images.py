@@ -103,8 +103,8 @@ class Images:
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
             return (self.images if start is None else start), heads
         below = heads.subset(head for head in heads if head.layer < layer)
-        encoder, rest = model.encoder.ablated(below), heads - below
-        return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below), rest
+        encoder, above = model.encoder.ablated(below), heads - below
+        return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below), above
 
     def embed(self, model: ccs.Model, ablate: HeadSet) -> np.ndarray:
         """Embed the images under ablation. Edits are fitted on these images if they are people.
@@ -169,8 +169,8 @@ class Images:
         Raises:
             InputError: If the model's tokens are no grid.
         """
-        start, rest = self._start(model, layer, ablate)
-        return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=rest)
+        start, above = self._start(model, layer, ablate)
+        return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=above)
 
     def maps(self, model: ccs.Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet) -> np.ndarray:
         """Return the contribution of each patch through heads along vectors.
@@ -184,8 +184,8 @@ class Images:
         Returns:
             Maps [images, E, rows, columns].
         """
-        start, rest = self._start(model, min(head.layer for head in heads), ablate)
-        make = partial(ccs.heatmap, model, start, along, heads, ablate=rest)
+        start, above = self._start(model, min(head.layer for head in heads), ablate)
+        make = partial(ccs.heatmap, model, start, along, heads, ablate=above)
         return self._keep(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
     def inputs(self, model: ccs.Model) -> tuple[Image.Image, ...]:
