@@ -50,8 +50,8 @@ def printed(name: str, table: Result | None = None, /, **values: Any) -> str:
         table: A result, whose values the template reads as `table` and `about`.
         **values: Values of its other fields. A missing one is an error.
     """
-    about = table.about if table else {}
-    return environment(TEMPLATES).get_template(f"{name}.txt").render(values, table=table, about=about)
+    values |= {"table": table, "about": table.about if table else {}}
+    return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
 
 
 def show(text: str, result: Result, csv: Path | None = None) -> None:

@@ -296,7 +296,7 @@ def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results])
     names = {cell.claim.model for cell in cells if cell.measured is not None}
     rows = [_row(cell, models[cell.claim.model]) for cell in cells if cell.claim.model in names]
     others = pd.DataFrame.from_dict(dict(printed.rows), "index", columns=[*printed.columns])
-    others = others.drop({row[""] for row in rows}).map("{:g}".format, na_action="ignore")
+    others = others.drop([*{row[""] for row in rows}]).map("{:g}".format, na_action="ignore")
     return {
         "title": f"{printed.number}. {printed.title}",
         "note": f"{unit} {printed.note}".strip(),

@@ -169,9 +169,9 @@ class Provider:
         }
         # The old name of the limit is the one that local servers and Google support.
         fields["max_completion_tokens" if spec.provider == "openai" else "max_tokens"] = max_tokens
-        given = {name: value for name, value in fields.items() if value is not None}
+        options = {name: value for name, value in fields.items() if value is not None}
         try:
-            response = await self._client.chat.completions.create(model=spec.model, **given)
+            response = await self._client.chat.completions.create(model=spec.model, **options)
         except Exception as error:
             raise self._explain(error) from None
         usage = None

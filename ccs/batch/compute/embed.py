@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors import safe_open
-from torch import Tensor
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import Batch, items, load, shards_of
@@ -76,7 +75,8 @@ class Embedder:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def embed_batch(pixels: Tensor, sizes: Sequence[int]) -> np.ndarray:
+        def embed_batch(batch: Batch) -> np.ndarray:
+            pixels, sizes = batch
             pixels = self.model.openai_scaled(pixels) if as_published else pixels
             embedded = self.model.embed_images(pixels, list(head_sets), len(pixels))
             if len(sizes) == len(pixels):
@@ -85,7 +85,7 @@ class Embedder:
             return np.stack([clip.mean(axis=1) for clip in clips], axis=1)
 
         def embed_all(batches: Iterator[Batch]) -> dict[str, np.ndarray]:
-            return {"embeddings": np.concatenate([embed_batch(*batch) for batch in batches], axis=1)}
+            return {"embeddings": np.concatenate([*map(embed_batch, batches)], axis=1)}
 
         inputs = {"ablations": [str(heads) for heads in head_sets], "precision": self.settings.precision}
         name = f"{'published' if as_published else 'embed'}/{data.name}"

@@ -212,14 +212,14 @@ class Run:
             | {"labeler": judging.labeler["name"]}
             for head, answer in sorted(labeled.items())
         ]
-        given = {head: answer.wording for head, answer in labeled.items()}
+        wordings = {head: answer.wording for head, answer in labeled.items()}
         with self.store.working("judgments"):
-            judged = self.tables["judgments"] = once(partial(judging.judge, spans, given))
+            judged = self.tables["judgments"] = once(partial(judging.judge, spans, wordings))
         if judging.by_tags and any(self.pool.concepts):
             of_texts = {"tags": self.pool.fingerprint, "tree": labels.tree().parents, "k": k}
             work = partial(labels.chance_by_tags, self.pool, k)
             self.chance = self.store.once("chance", of_texts, work).read()
-        scores, self.tables["scores"] = score_heads(spans, given, judged, variance, self.settings.all_ks)
+        scores, self.tables["scores"] = score_heads(spans, wordings, judged, variance, self.settings.all_ks)
         spellings = {
             head: (labeled[head].wording, labeled[head].label) for head in level_heads(scores[k], k)["high"]
         }
