@@ -5,7 +5,6 @@ import os
 import pickle
 import resource
 import shutil
-import struct
 from pathlib import Path
 
 import pytest
@@ -54,10 +53,6 @@ def weights_are(change, file=WEIGHTS):
 def config_is_a_pipe(folder):
     (folder / THEIR_CONFIG).unlink()
     os.mkfifo(folder / THEIR_CONFIG)
-
-
-def header_lies(folder):
-    (folder / WEIGHTS).write_bytes(struct.pack("<Q", 2**60) + (folder / WEIGHTS).read_bytes()[8:])
 
 
 def only_a_pickle(safe, name):
@@ -111,7 +106,6 @@ OPEN_CLIPS = {
     "no weights": (lacks(WEIGHTS), "there is no open_clip_model.safetensors"),
     "only a pickle": (only_a_pickle(WEIGHTS, "open_clip_pytorch_model.bin"), "is a pickle, which can run"),
     "a pickle with another name": (holds(WEIGHTS, pickle.dumps(Mark(Path("ran")))), UNREADABLE),
-    "a header that lies": (header_lies, UNREADABLE),
     "a weight missing": (weights_are(lambda values: values.pop("visual.proj")), "Missing key"),
     "a word that no vocabulary has": (weights_are(words_beyond), UNREADABLE),
     "NaN in weights": (weights_are(lambda values: values[BIAS].fill_(torch.nan)), f"numbers: {BIAS} is not"),
@@ -202,10 +196,10 @@ def test_no_code_of_a_folder_runs(checkpoint, tiny_folder, tmp_path):
     assert not (other / "ran").exists()
 
 
-NAMES = ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "/dev/zero"]
+NAMES = "local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "ViT-B-32/\u202eopenai"
 
 
-@pytest.mark.parametrize("name", [*NAMES, "ViT-B-32/\u202eopenai"])
+@pytest.mark.parametrize("name", [*NAMES, "/dev/zero"])
 def test_a_name_that_is_none_ends_in_a_sentence(name):
     with pytest.raises(InputError) as caught:
         ccs.load(name)
