@@ -6,7 +6,6 @@ An untrusted set is read in the sandbox, without a token. No path or address in 
 import glob
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -113,17 +112,15 @@ def _data_files(record: DatasetRecord) -> tuple[str, list[str]]:
 
 def _join_parts(files: Files, home: Path) -> Files:
     """Join archives in numbered parts, once, in the folder `home`."""
-    parts: dict[str, list[str]] = defaultdict(list)
-    for path in files.openers:
-        if (archive := _ARCHIVE.fullmatch(path)) and archive[1] != path:
-            parts[archive[1]].append(path)
-    for whole, paths in parts.items():
+    archive_of = {path: name[1] for path in files.openers if (name := _ARCHIVE.fullmatch(path))}
+    wholes = {*archive_of.values()} - files.openers.keys()
+    for whole in wholes:
         if not (home / whole).exists():
             with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
-                for path in paths:
+                for path in [path for path, archive in archive_of.items() if archive == whole]:
                     with files.openers[path]() as part:
                         shutil.copyfileobj(part, joined)
-    return replace(files, openers={**files.openers, **{whole: OnDisk(str(home / whole)) for whole in parts}})
+    return replace(files, openers={**files.openers, **{whole: OnDisk(str(home / whole)) for whole in wholes}})
 
 
 def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:

@@ -68,14 +68,9 @@ def _with_classes(
                 groups[name] = cells
     labels = np.array(numbers, np.int64)[at]
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
-    return ClassificationSet(
-        labels=labels,
-        classes=tuple(classes),
-        templates=templates(record.templates),
-        subsets={name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()},
-        groups=groups,
-        **fields,
-    )
+    subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
+    fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
+    return ClassificationSet(labels=labels, subsets=subsets, groups=groups, **fields)
 
 
 def _number_classes(
