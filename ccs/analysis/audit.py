@@ -16,7 +16,7 @@ from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import MEAN, BiasTable, measure_people
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Chart, Result
-from ccs.data import BiasSet, ClassificationSet
+from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.data.open import open_gallery
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
@@ -149,7 +149,9 @@ def audit(
     images = inputs.embed_ablations(model, gallery.images, [HeadSet(), *ablated])
     rows, parts, tops, same = list[Row](), list[tuple[Row, PartChanges | None]](), list[Row](), {}
     for name, (people, _, left_out) in by_attribute.items():
-        part = images[:, people.images.keys] if left_out else images  # type: ignore[attr-defined]
+        part = images
+        if left_out and isinstance(people.images, Lazy):
+            part = images[:, np.array(people.images.keys)]
         for prompt_set in sets:
             question = galleries.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:
