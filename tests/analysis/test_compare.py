@@ -12,6 +12,7 @@ from ccs.analysis.compare import pair_heads
 from ccs_benchmark import planted_models
 from tests.support.tiny_model import write_tiny_model
 
+PIXELS = torch.randn(32, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 
 
@@ -34,9 +35,9 @@ def test_a_permuted_copy_matches_head_by_head(tiny_model):
     def source_of(head):
         return Head(head.layer, (head.head + 1 + head.layer) % 4)
 
-    other, x = copied(tiny_model, source_of), torch.randn(8, 3, 32, 32)
-    np.testing.assert_allclose(other.embed_images(x), tiny_model.embed_images(x), atol=1e-5)
-    pairs = pair_heads(tiny_model, other, x, TEXTS)
+    other = copied(tiny_model, source_of)
+    np.testing.assert_allclose(other.embed_images(PIXELS), tiny_model.embed_images(PIXELS), atol=1e-5)
+    pairs = pair_heads(tiny_model, other, PIXELS, TEXTS)
     assert {pair.second: pair.first for pair in pairs} == {head: source_of(head) for head in tiny_model.heads}
     assert min(pair.alike for pair in pairs) == pytest.approx(1, abs=1e-4)
     assert max(pair.changed or 0 for pair in pairs) < 1e-6
@@ -44,7 +45,7 @@ def test_a_permuted_copy_matches_head_by_head(tiny_model):
 
 def test_heads_that_were_trained_come_first_and_alone(tiny_model):
     trained = HeadSet.parse("L2.H1 L3.H0 L5.H3")
-    pairs = pair_heads(tiny_model, copied(tiny_model, noisy=trained), torch.randn(8, 3, 32, 32), TEXTS)
+    pairs = pair_heads(tiny_model, copied(tiny_model, noisy=trained), PIXELS, TEXTS)
     assert HeadSet(pair.first for pair in pairs[:3]) == trained
     assert all(pair.changed < 1e-6 < pairs[2].changed for pair in pairs[3:])
 
@@ -52,7 +53,7 @@ def test_heads_that_were_trained_come_first_and_alone(tiny_model):
 @pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
 def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, built):
     wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
-    pairs = pair_heads(tiny_model, wide, torch.randn(8, 3, 32, 32), TEXTS)
+    pairs = pair_heads(tiny_model, wide, PIXELS, TEXTS)
     assert len(pairs) == len(tiny_model.heads)
     assert {pair.changed for pair in pairs} == {None}
     assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)
