@@ -22,15 +22,16 @@ from tests.support import app_sample
 def test_at_most_two_models_are_kept(monkeypatch):
     loaded = []
 
-    def load(name, **_):
-        loaded.append(name)
-        fields = {"name": name, "heads": HeadSet(), "text_heads": HeadSet(), "weights_hash": ""}
-        return type("Loaded", (), fields)()
+    class Loaded:
+        heads, text_heads, weights_hash = HeadSet(), HeadSet(), ""
 
-    monkeypatch.setattr(ccs, "load", load)
+        def __init__(self, name, **_):
+            loaded.append(name)
+            self.name = name
+
+    monkeypatch.setattr(ccs, "load", Loaded)
     cache = ModelCache({name: name for name in "abc"}, lambda name: ())
-    for name in ("a", "b", "a", "c", "b"):
-        assert cache.get(name).name == name
+    assert [cache.get(name).name for name in "abacb"] == [*"abacb"]
     assert loaded == ["a", "b", "c", "b"]
     assert [name in cache for name in "abc"] == [False, True, True]
 

@@ -34,10 +34,6 @@ def visit(client, query=""):
     return Visitor(client).visit(query)
 
 
-def png(color="red"):
-    return saved(Image.new("RGB", (40, 40), color), "PNG")
-
-
 def test_a_click_changes_only_what_differs(client):
     page = visit(client, "tab=classify").whole()
     page.post("heads/toggle", head="L7.H2").whole()
@@ -75,7 +71,7 @@ def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
 
 def test_images_stay_with_their_page_and_a_link_made_with_them_says_so(client):
     page = visit(client, "tab=classify").whole()
-    page.post("images/add", files=[("files", ("<b>red.png", png()))]).whole()
+    page.post("images/add", files=[("files", ("<b>red.png", saved(Image.new("RGB", (40, 40)))))]).whole()
     assert "&lt;b&gt;red.png" in page["left"]
     page.post("images/add", files=[("files", ("bad.png", b"no image"))]).whole()
     assert "bad.png isn&#39;t an image" in page["top"]

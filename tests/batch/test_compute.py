@@ -158,11 +158,8 @@ def test_a_resumed_run_decodes_only_new_images_to_check_them(tmp_path, monkeypat
     for first, count in ((0, 3), (3, 1), (0, 0)):  # the images written before each run
         monkeypatch.setattr("ccs.data.rows.COMPLETE", COMPLETE := set())
         monkeypatch.setattr(inputs, "COMPLETE", COMPLETE)
-        write_images(
-            tmp_path / "images",
-            [Image.new("RGB", (9, 9), (first + i, 0, 0)) for i in range(count)],
-            [f"{first}"],
-        )
+        pictures = [Image.new("RGB", (9, 9), (first + i, 0, 0)) for i in range(count)]
+        write_images(tmp_path / "images", pictures, [f"{first}"])
         images, _, _ = inputs.open_all(settings, print, tmp_path / "complete")
         assert len(decoded) == count
         decoded.clear()
@@ -170,9 +167,7 @@ def test_a_resumed_run_decodes_only_new_images_to_check_them(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.0])
-def test_half_precision_is_used_on_a_gpu_if_it_changes_little(
-    tiny_folder, texts, tmp_path, monkeypatch, limit
-):
+def test_a_gpu_uses_half_precision_if_it_changes_little(tiny_folder, texts, tmp_path, monkeypatch, limit):
     """On the CPU in place of a GPU."""
     load = ccs.load
     monkeypatch.setattr(ccs, "load", lambda name, *, device, **options: load(name, device="cpu", **options))
@@ -203,16 +198,16 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     write_images(tmp_path / "one", list(drawn.images)[::-2], letters[::-2])
     base = ["--model", "organism", "--texts", str(texts), "--max-images", "20", "--k", "2"]
     base += ["--random-sets", "2"]
-    half_set, full_set = (["--dataset", str(tmp_path / name)] for name in ("one", "two"))
-    for name, data, cache_bytes in (("alone", half_set, 0), ("both", half_set + full_set, 1e9)):
+    for name, sets, cache_bytes in (("alone", ["one"], 0), ("both", ["one", "two"], 1e9)):
         monkeypatch.setattr("ccs.batch.compute.run.KEPT_BYTES", cache_bytes)
+        data = [word for part in sets for word in ("--dataset", str(tmp_path / part))]
         assert run([*base, *data, "--out", str(tmp_path / name)]) == 0
     (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
-    pruning_of_two = results.read_results(tmp_path / "both/organism").table("pruning")
-    alone = results.read_results(tmp_path / "alone/organism").table("pruning")
-    ours = pruning_of_two[pruning_of_two["dataset"] == "one"].reset_index(drop=True)
+    runs = (results.read_results(tmp_path / name / "organism") for name in ("alone", "both"))
+    alone, both = (of_run.table("pruning") for of_run in runs)
+    ours = both[both["dataset"] == "one"].reset_index(drop=True)
     pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
     assert not list((tmp_path / "alone/.stages/organism").glob("embed*/*.safetensors"))  # nothing is kept
 
