@@ -126,9 +126,9 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch)
     monkeypatch.setattr(scoring, "PAIRS", 10)
     few = synthetic.classification_set
     monkeypatch.setattr(synthetic, "classification_set", lambda name, *_: few(name, 40))
-    told, options = [], {"file": tmp_path / "cells.parquet"}
-    cells = scoring.run({"carriers_off": carriers_off}, [PLANTED], 1, **options, tell=told.append)
-    assert f"{PLANTED}, gender, split 0" in told
+    messages, options = [], {"file": tmp_path / "cells.parquet"}
+    cells = scoring.run({"carriers_off": carriers_off}, [PLANTED], 1, **options, tell=messages.append)
+    assert f"{PLANTED}, gender, split 0" in messages
     table = scoring.table(cells)
     assert {NOTHING, scoring.ORACLE} == set(table.index[:2])
     assert table.loc["carriers_off", "max_skew"] < table.loc[NOTHING, "max_skew"]

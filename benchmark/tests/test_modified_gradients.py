@@ -46,8 +46,8 @@ def of_both(evidence):
 
 
 @torch.no_grad()
-def slow(evidence, swapped, way, share=1.0):
-    """What is lost where a head's output is moved by `way` of the way to the other person's.
+def slow(evidence, swapped, distance, share=1.0):
+    """What is lost where a head's output is moved by `distance` of the way to the other person's.
 
     Inputs are the person's own by `share`, otherwise the other person's.
     """
@@ -57,7 +57,7 @@ def slow(evidence, swapped, way, share=1.0):
 
     def swap(layer, outputs):
         if layer == swapped.layer:
-            outputs[swapped.head] += way * (theirs[layer][swapped.head] - ours[layer][swapped.head])
+            outputs[swapped.head] += distance * (theirs[layer][swapped.head] - ours[layer][swapped.head])
 
     (before, _), (after, _) = (plain_pass(evidence.model.clip, tokens, *change) for change in ((), (swap,)))
     return float(((before - after).numpy() * evidence.toward).sum())
@@ -73,7 +73,7 @@ def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
 def test_gradients_are_mean_slopes_of_small_swaps(evidence, find, shares):
     scores, step = find(evidence), 0.02
     for head in HEADS:
-        lost = [slow(evidence, head, way, share) for share in shares for way in (step, -step)]
+        lost = [slow(evidence, head, distance, share) for share in shares for distance in (step, -step)]
         slope = (sum(lost[::2]) - sum(lost[1::2])) / (2 * step) / len(shares)
         assert scores[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
 

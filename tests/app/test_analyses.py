@@ -115,9 +115,9 @@ def test_images_of_the_hub_fill_the_grid(tiny_folder, tmp_path, hub, monkeypatch
     app.model_cache.get("tiny")
     with pytest.raises(InputError, match="There is no dataset 'uploads'"):
         do(screen, "analyze", images="uploads", count="4")
-    shown = do(screen, "analyze", images="photos", count="4")(job := Watched())
+    answer = do(screen, "analyze", images="photos", count="4")(job := Watched())
     assert any(doing.startswith("Analyzing tiny: ") for doing in job.steps)
-    (key,) = re.findall(r'name="analysis" value="(\w+)"', shown["note"])
+    (key,) = re.findall(r'name="analysis" value="(\w+)"', answer["note"])
     hub.repositories.clear()  # what was made stays
     do(screen, "tables/show", analysis=key)
     again = opened(app, dict(parse_qsl(screen.state.query())))

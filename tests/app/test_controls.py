@@ -59,10 +59,10 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     assert {row["head"]: row["state"] for row in rows("heads", screen)}["L7.H2"] == "edited"
     people, heads = small_gallery(), Intervention.parse(edit)
     fitted, _ = fit_edits(model, heads, people.images, people.groups)
-    shown, example = classify.measure_answers(screen).rows, classify.shown_example(screen)
+    answers, example = classify.measure_answers(screen).rows, classify.shown_example(screen)
     images = [image.pixels for image in screen.images.originals]
     table = ccs.classify(model, images, example.classes, example.templates, ablate=fitted).rows
-    assert shown["after"].to_numpy() == pytest.approx(table["after"].to_numpy(), abs=2e-5)
+    assert answers["after"].to_numpy() == pytest.approx(table["after"].to_numpy(), abs=2e-5)
     do(screen, "tab", tab="bias")
     names = ["judge", "artist", "teacher"]
     library = ccs.bias(model, people, names, attribute="skin tone", ablate=edit)
@@ -151,15 +151,15 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     assert screen.state.ablate == HeadSet.parse(BOTH)
     measured, example = classify.measure_answers(screen), classify.shown_example(screen)
     images = [image.pixels for image in screen.images.originals]
-    shown = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
+    shares_shown = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
     for side, off in enumerate(("", BOTH)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
             texts = class_weights(model, example.classes, example.templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
-        assert shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
-    assert np.abs(shown[..., 1] - shown[..., 0]).max() > 1e-3
+        assert shares_shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
+    assert np.abs(shares_shown[..., 1] - shares_shown[..., 0]).max() > 1e-3
     after_lines = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
-    for row, shares in zip(after_lines, shown[..., 1], strict=True):
+    for row, shares in zip(after_lines, shares_shown[..., 1], strict=True):
         assert row.split(", ")[0] == f"after {example.classes[shares.argmax()]} {shares.max():.4f}"
 
 

@@ -224,8 +224,8 @@ def test_programs_run(app, tab):
         points = paradox.read_axes(app, "organism", "world/subjects").points
         points = points[points["model"] == "organism"]
         ours = {(row.ablation, round(row.accuracy, 5)) for row in points.itertuples()}
-        shown = [line.split() for line in lines[1:]]
-        assert ours <= {(name, round(float(change), 5)) for name, _, change, *_ in shown}
+        cells = [line.split() for line in lines[1:]]
+        assert ours <= {(name, round(float(change), 5)) for name, _, change, *_ in cells}
     assert lines
 
 

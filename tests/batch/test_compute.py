@@ -206,8 +206,8 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
     runs = (results.read_results(tmp_path / name / "organism") for name in ("alone", "both"))
-    alone, both = (of_run.table("pruning") for of_run in runs)
-    ours = both[both["dataset"] == "one"].reset_index(drop=True)
+    alone, of_both = (of_run.table("pruning") for of_run in runs)
+    ours = of_both[of_both["dataset"] == "one"].reset_index(drop=True)
     pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
     assert not list((tmp_path / "alone/.stages/organism").glob("embed*/*.safetensors"))  # nothing is kept
 

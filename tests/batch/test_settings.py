@@ -30,8 +30,8 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
     assert (study.as_published, study.precision) == (True, "auto")
-    given = ["--labeler", "tags", "--paper", "--model", "ViT-B-32/openai", "--texts=world"]
-    parsed = compute.main.parse(given)
+    arguments = ["--labeler", "tags", "--paper", "--model", "ViT-B-32/openai", "--texts=world"]
+    parsed = compute.main.parse(arguments)
     assert (parsed.models, parsed.texts) == (("ViT-B-32/openai",), "world")
     assert (parsed.labeler, parsed.judges) == ("tags", "paper")
 
