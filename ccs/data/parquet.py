@@ -234,10 +234,9 @@ class ImageColumn:
         """Return the batch with this row."""
         group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
         if group is not self._group or row < self._first:
-            batches = _open(group.opener, os.getpid()).iter_batches(
-                group.at_once, [group.number], [self._column]
-            )
-            self._group, self._first, self._batch, self._batches = group, group.first, (), batches
+            file = _open(group.opener, os.getpid())
+            self._batches = file.iter_batches(group.at_once, [group.number], [self._column])
+            self._group, self._first, self._batch = group, group.first, ()
         while row >= self._first + len(self._batch):
             self._first += len(self._batch)
             self._batch = next(self._batches).column(0)
