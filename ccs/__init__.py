@@ -7,13 +7,8 @@ from __future__ import annotations
 
 import ast
 import gc
-import os
 from importlib import import_module
 from pathlib import Path
-
-# PyTorch's threads sleep while they wait. By default they spin, which triples the CPU time of small passes,
-# and multiplies their seconds when others use the cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
 _MODULES = {

@@ -30,6 +30,8 @@ SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it ane
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+# PyTorch's threads sleep while they wait. By default they spin, which takes the cores from other visitors.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @dataclass(frozen=True, kw_only=True)
