@@ -119,7 +119,7 @@ def find_heads(
 
 def _head_statistics(model: Model, images: ImageSet) -> Moments:
     """Collect a model's head statistics, or return the last ones if model and images are the same."""
-    key = (model.weights_hash, model.heads, images.fingerprint)
+    key = (model.rehash(), model.heads, images.fingerprint)
     ablated = any(is_active(layer.module) for layer in model.encoder.layers)  # inside `ccs.ablate`
     if not ablated and (statistics := _last_statistics.get(key)):
         return statistics

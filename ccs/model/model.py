@@ -97,7 +97,7 @@ class Model(Side):
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
         self._source, self.config = source, source.config
         self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
-        self._hashed: tuple[Any, str] | None = None
+        self._hashed: tuple[Any, list[float], str] | None = None
         of_registry = getattr(clip.visual, "preprocess_cfg", {})
         self.preprocess_config: dict[str, Any] = {**PREPROCESSING, **of_registry, **source.preprocess}
         self._set_encoder(layers)
@@ -142,12 +142,12 @@ class Model(Side):
     def weights_hash(self) -> str:
         """sha256 of all weights of both encoders, by name, as float32; results are keyed by it.
 
-        It is computed again if a weight was replaced or changed in place, or its sum changed, as by a write
-        through `.data`.
+        It is computed again if weights were replaced or changed in place. Writes through `.data` leave no
+        trace that is cheap to see; `rehash` notices them, too.
         """
         weights = sorted(self.clip.state_dict().items())
         state = [
-            (name, values.data_ptr(), 0 if values.is_inference() else values._version, float(values.sum()))
+            (name, values.data_ptr(), 0 if values.is_inference() else values._version)
             for name, values in weights
         ]
         if self._hashed is None or self._hashed[0] != state:
@@ -155,8 +155,18 @@ class Model(Side):
             for name, values in weights:
                 digest.update(f"{name} {tuple(values.shape)}\n".encode())
                 digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
-            self._hashed = state, digest.hexdigest()
-        return self._hashed[1]
+            self._hashed = state, self._weight_sums(), digest.hexdigest()
+        return self._hashed[2]
+
+    def rehash(self) -> str:
+        """Return `weights_hash`, computed again if the sum of a weight changed; this reads all weights."""
+        if self._hashed is not None and self._hashed[1] != self._weight_sums():
+            self._hashed = None
+        return self.weights_hash
+
+    def _weight_sums(self) -> list[float]:
+        """Sum each weight, which reads all of them."""
+        return [float(values.sum()) for values in self.clip.state_dict().values()]
 
     def in_float32(self) -> Model:
         """Return this model without autocast, with the same weights."""
