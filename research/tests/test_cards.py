@@ -81,7 +81,7 @@ def test_planted_table():
 
 def test_sets_stay_clear_of_training_and_of_one_another():
     taken = [
-        {s.seed for s in images.scenes}
+        {s.seed for s in images.keys}
         for images in (
             *(synthetic.classification_set(n).images for n in synthetic.CLASSES),
             synthetic.retrieval_set().clips,
