@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -149,9 +149,7 @@ def audit(
     images = inputs.embed_ablations(model, gallery.images, [HeadSet(), *ablated])
     rows, parts, tops, same = list[Row](), list[tuple[Row, PartChanges | None]](), list[Row](), {}
     for name, (people, _, left_out) in by_attribute.items():
-        part = images
-        if left_out and isinstance(people.images, Lazy):
-            part = images[:, np.array(people.images.keys)]
+        part = images[:, cast(Lazy[Any], people.images).keys] if left_out else images
         for prompt_set in sets:
             question = galleries.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:

@@ -135,7 +135,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         (72, 72)
     """
     if spec in ("world", "world/images"):
-        return synthetic.image_set(max_images or 5000, seed)
+        return synthetic.image_set(Sample(max_images, seed).max_rows or 5000, seed)
     opened = _open(spec, "images", Sample(max_images, seed), (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")

@@ -38,6 +38,8 @@ def test_evaluation_sets():
     assert {s.style for s in images.images.keys} == {""}
     label = images.labels[7]
     assert images.images.keys[7].animal == images.classes[label] == [*world.ANIMALS][label]
+    with pytest.raises(InputError, match="At least one image is needed, not 0"):
+        ccs.open_images("world", 0)
     with pytest.raises(InputError, match="no synthetic dataset 'world/cars'"):
         scenes("cars")
 
