@@ -129,7 +129,7 @@ def accuracy(
         "ablate": str(ablation),
         "attribute": attribute or "",
     }
-    same = tuple(alike(dataset.classes, texts[0]))
+    same = alike(dataset.classes, texts[0])
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
         identical_names(same, "class"),

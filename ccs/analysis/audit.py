@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis import galleries, inputs
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import MEAN, BiasTable, measure_people
+from ccs.analysis.bias import MEAN, BiasTable, measure_people, rank_gallery
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet, Lazy
@@ -22,7 +22,6 @@ from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import POWER, class_weights, group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
-from ccs.metrics.ranking import alike
 from ccs.metrics.skew import MetricName
 from ccs.texts.prompts import PAPER, PromptSet, load_prompts
 
@@ -156,15 +155,21 @@ def audit(
                 question = replace(question, templates=prompt_set.templates)
             texts = galleries.embed_occupations(model, question)
             table = measure_people(
-                model, question, name, part[:2], [texts], ablate=ablation, metrics=METRICS, seed=seed
+                model,
+                question,
+                name,
+                [(units, texts) for units in part[:2]],
+                ablate=ablation,
+                metrics=METRICS,
+                seed=seed,
             )
             case = {"attribute": name, "prompts": prompt_set.title}
-            same[prompt_set.title] = tuple(alike(question.occupations, texts))
+            ranking = rank_gallery(question, name, texts, one_pool=True)
+            same[prompt_set.title] = ranking.alike
             repeats = [occupation for group in same[prompt_set.title] for occupation in group[1:]]
             items = len(question.occupations) - len(repeats)
             rows += [case | row for row in _ranking_rows(table, items)]
             tops += [case | row for row in _top_rows(table, repeats)]
-            ranking = galleries.rank_gallery(question, name, texts, one_pool=True)
             changes = measure_part_changes(part[0], part[1:], ranking, seed=seed)
             parts += zip([case | {"heads": str(heads)} for heads in ablated], changes, strict=True)
         harms = _harm_rows(model, people.groups[name], part[:2], seed)

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from ccs.analysis import galleries, inputs
-from ccs.analysis.preference import Preference, measure_preference
+from ccs.analysis.preference import Preference
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
-from ccs.metrics import bias as rankings
 from ccs.metrics import group_gaps, preference, skew
+from ccs.metrics.bias import DRAWS, Measuring
 from ccs.metrics.bias_result import BiasResult, compare_bias
-from ccs.metrics.ranking import Ranking, alike
+from ccs.metrics.ranking import Ranking, cosines, first_alike, threads
 from ccs.metrics.skew import MetricName
 from ccs.metrics.stats import Estimate
+from ccs.texts.neutral import NEUTRAL, embed_neutral
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -166,8 +168,9 @@ def bias(
         galleries.embed_occupations(model, people, heads)
         for heads in ([None, in_texts] if in_texts else [None])
     ]
+    ends = [(images[0], texts[0]), (images[-1], texts[-1])][: len(images) + len(texts) - 1]
     table = measure_people(
-        model, people, attribute, images, texts, ablate=ablation, as_published=as_published, seed=seed
+        model, people, attribute, ends, ablate=ablation, as_published=as_published, seed=seed
     )
     description = {
         **table.about,
@@ -179,12 +182,38 @@ def bias(
     return replace(table, about=description, skipped=people.skipped)
 
 
+def rank_gallery(
+    gallery: BiasSet, attribute: str, texts: NDArray[np.floating], *, one_pool: bool = False
+) -> Ranking:
+    """Return the ranking task of a gallery by an attribute.
+
+    Occupations that the model encodes identically and that rank the same images count once.
+
+    Args:
+        gallery: with occupations and K.
+        attribute: one of its columns of groups.
+        texts: unit embeddings [occupations, d].
+        one_pool: rank all images for each occupation, even if each has its own images.
+    """
+    pools = None if one_pool else gallery.own_pools(gallery.occupations)
+    first = np.arange(len(texts)) if pools is not None else first_alike(texts)
+    distinct, rows = np.unique(first, return_inverse=True)
+    return Ranking(
+        prompts=texts[distinct],
+        groups=gallery.groups[attribute],
+        k=gallery.k[attribute],
+        pools=pools,
+        units=gallery.units,
+        names=gallery.occupations,
+        rows=rows,
+    )
+
+
 def measure_people(
     model: Model,
     people: BiasSet,
     attribute: str,
-    images: inputs.Embeddings,
-    texts: inputs.Embeddings,
+    ends: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]],
     *,
     ablate: HeadSet,
     metrics: Sequence[MetricName] = METRICS,
@@ -198,8 +227,8 @@ def measure_people(
         model: that embedded them.
         people: the gallery, with the occupations, prompts, and K in force (`set_question`).
         attribute: one of its columns of groups.
-        images: embeddings [n, d] before ablation and, if the image encoder is ablated, after.
-        texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
+        ends: embeddings of images [n, d] and of occupations [occupations, d], before and, with ablation,
+            after.
         ablate: the heads that are ablated in the second of both.
         metrics: names of metrics.
         as_published: as in `bias`.
@@ -209,20 +238,23 @@ def measure_people(
     Returns:
         BiasTable: as `bias` returns it.
     """
-    ranking = galleries.rank_gallery(people, attribute, texts[0])
-    ends = [(images[0], texts[0]), (images[-1], texts[-1])][: len(images) + len(texts) - 1]
-    prompts = [of_end[ranking.first_positions] for _, of_end in ends]
-    results = rankings.measure_ablations(
-        [of_end for of_end, _ in ends],
-        ranking,
-        prompts,
-        metrics=metrics,
-        as_published=as_published,
-        logit_scale=model.logit_scale,
-        seed=seed,
-        draws=draws or rankings.DRAWS,
-    )
+    ranking = rank_gallery(people, attribute, ends[0][1])
+    with threads() as map:
+        measuring = Measuring(
+            ranking,
+            metrics=metrics,
+            as_published=as_published,
+            draws=draws or DRAWS,
+            logit_scale=model.logit_scale,
+            seed=seed,
+            map=map,
+        )
+        scores = [cosines(texts, images, map=map)[ranking.first_positions] for images, texts in ends]
+        results = [measuring(of_end, within_units=True) for of_end in scores]
     before, after = results[0], results[-1]
+    logits = [model.logit_scale * of_end[ranking.distinct] for of_end in scores]
+    neutral_texts = embed_neutral(model, NEUTRAL, people.templates, ablate.of_encoder(TEXT) or None)
+    neutral = cosines(neutral_texts, ends[-1][0])
     choices = inputs.describe_model(model) | {
         "gallery": people.name,
         "source": people.source,
@@ -244,28 +276,18 @@ def measure_people(
     return BiasTable(
         about=choices,
         groups=dict(zip(before.groups, np.bincount(ranking.codes).tolist(), strict=True)),
-        alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
+        alike=ranking.alike,
         rows=pd.DataFrame(_rows(before, after, ranking)),
         shares=pd.DataFrame({name: of[ranking.rows].ravel() for name, of in shares.items()}, index=cases),
-        preference=measure_preference(
-            model,
-            ends,
-            ranking,
-            people.templates,
-            ablate=ablate.of_encoder(TEXT) or None,
-            seed=seed,
-            draws=draws or preference.DRAWS,
-        ),
-        within_sets=rankings.chance_within_units(
-            images[-1], replace(ranking, prompts=prompts[-1]), seed=seed
-        ),
+        preference=_preference(ranking, logits, neutral, seed, draws or preference.DRAWS),
+        within_sets=after.within_units,
     )
 
 
 def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
     """Return one row per metric for the mean, then for each occupation that the model tells apart."""
     rows = []
-    for place, occupation in [(None, MEAN), *enumerate(ranking.names)]:
+    for place, occupation in [(None, MEAN), *enumerate(ranking.prompt_names)]:
         for metric in after.metrics:
             group, share = after.preferred_group(metric, place)
             figure, old = after.figure(metric, place), before.figure(metric, place).value
@@ -275,3 +297,18 @@ def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[
             row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
             rows.append(row | {"ceiling": figure.ceiling})
     return rows
+
+
+def _preference(
+    ranking: Ranking, logits: Sequence[ArrayLike], neutral: ArrayLike, seed: int, draws: int
+) -> Preference:
+    """Split the logits [prompts, n] before and after ablation, and rank for cosines of neutral prompts."""
+    splits, reason = list[preference.Split](), ""
+    settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
+    try:
+        splits = [preference.split(scores, ranking.groups, **settings) for scores in logits]
+    except InputError as error:
+        reason = str(error)
+    firsts = preference.first_groups(NEUTRAL, neutral, ranking.groups, ranking.k, seed=seed)
+    before, after = (splits[0], splits[-1]) if splits else (None, None)
+    return Preference(before=before, after=after, neutral=firsts, reason=reason)

@@ -145,5 +145,5 @@ def label_images(
         }
     )
     question = {"classes": len(classes), "template": " | ".join(templates), "ablate": str(ablate)}
-    same, description = tuple(alike(classes, texts[0])), describe_model(model) | question
+    same, description = alike(classes, texts[0]), describe_model(model) | question
     return ClassTable(about=description, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -1,4 +1,4 @@
-"""People with groups: opened, crossed by several attributes, and ranked for the occupations of a question."""
+"""People with groups: opened, crossed by several attributes, with the occupations of a question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ccs.data.open import open_gallery
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics.accuracy import class_weights
-from ccs.metrics.ranking import Ranking, first_alike
 from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
@@ -188,30 +187,3 @@ def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = N
         ablate: heads of the text encoder to ablate.
     """
     return class_weights(model, in_prompts(gallery), gallery.templates, ablate)
-
-
-def rank_gallery(
-    gallery: BiasSet, attribute: str, texts: NDArray[np.floating], *, one_pool: bool = False
-) -> Ranking:
-    """Return the ranking task of a gallery by an attribute.
-
-    Occupations that the model encodes identically and that rank the same images count once.
-
-    Args:
-        gallery: with occupations and K.
-        attribute: one of its columns of groups.
-        texts: unit embeddings [occupations, d].
-        one_pool: rank all images for each occupation, even if each has its own images.
-    """
-    pools = None if one_pool else gallery.own_pools(gallery.occupations)
-    first = np.arange(len(texts)) if pools is not None else first_alike(texts)
-    distinct, rows = np.unique(first, return_inverse=True)
-    return Ranking(
-        prompts=texts[distinct],
-        groups=gallery.groups[attribute],
-        k=gallery.k[attribute],
-        pools=pools,
-        units=gallery.units,
-        names=tuple(gallery.occupations[place] for place in distinct),
-        rows=rows,
-    )

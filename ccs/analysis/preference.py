@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,9 @@ from numpy.typing import NDArray
 
 from ccs.analysis.inputs import Embeddings
 from ccs.errors import InputError
-from ccs.heads import HeadSet
 from ccs.metrics import preference, stats
 from ccs.metrics.preference import FirstGroup, PartChanges, Parts, Split, compare_parts, measure_parts
-from ccs.metrics.ranking import Ranking, cosines, first_alike
-from ccs.texts.neutral import NEUTRAL, embed_neutral
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
+from ccs.metrics.ranking import Ranking, cosines
 
 PARTS = ("total", "general", "specific")
 
@@ -70,41 +65,6 @@ class Preference:
         return pd.DataFrame(rows, columns=columns)
 
 
-def measure_preference(
-    model: Model,
-    ends: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]],
-    ranking: Ranking,
-    templates: Sequence[str],
-    *,
-    ablate: HeadSet | None = None,
-    seed: int = 0,
-    draws: int = preference.DRAWS,
-) -> Preference:
-    """Split the group scores of a gallery's rankings, before and after ablation.
-
-    Args:
-        model: gives the logit scale and the embeddings of neutral prompts.
-        ends: embeddings of all images [n, d] and prompts [prompts, d], before and, with ablation, after it.
-        ranking: groups, units, and K; every prompt ranks all images here.
-        templates: the prompts' templates, for neutral prompts.
-        ablate: text heads that are ablated.
-        seed: random seed.
-        draws: number of bootstrap draws.
-    """
-    distinct, splits, reason = np.unique(first_alike(ends[0][1])), list[Split](), ""
-    settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
-    try:
-        for images, texts in ends:
-            scores = model.logit_scale * cosines(texts[distinct], images)
-            splits.append(preference.split(scores, ranking.groups, **settings))
-    except InputError as error:
-        reason = str(error)
-    neutral = cosines(embed_neutral(model, NEUTRAL, templates, ablate), ends[-1][0])
-    firsts = preference.first_groups(NEUTRAL, neutral, ranking.groups, ranking.k, seed=seed)
-    before, after = (None, None) if reason else (splits[0], splits[-1])
-    return Preference(before=before, after=after, neutral=firsts, reason=reason)
-
-
 def measure_part_changes(
     before: NDArray[np.floating],
     after: Embeddings,
@@ -128,7 +88,6 @@ def measure_part_changes(
         One result per change (`ccs.metrics.preference.compare_parts`); None with fewer than two different
         prompts, groups, or images of a group.
     """
-    distinct = np.unique(first_alike(ranking.prompts))
 
     def measure_model(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
         """Measure the general and the specific part with these embeddings.
@@ -140,7 +99,7 @@ def measure_part_changes(
         Raises:
             InputError: If there are fewer than two different prompts, groups, or images of a group.
         """
-        scores = cosines(texts[distinct], images)
+        scores = cosines(texts[ranking.distinct], images)
         return measure_parts(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
 
     try:

@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
+from ccs.analysis.bias import rank_gallery
+from ccs.analysis.galleries import cross_groups, embed_occupations
 from ccs.analysis.inputs import Embeddings, value_columns
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.data import BiasSet, ClassificationSet, Lazy

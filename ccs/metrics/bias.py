@@ -32,6 +32,7 @@ from ccs.metrics.stats import Estimate
 Scores = NDArray[np.float32]
 DRAWS = 500
 CHANCE_DRAWS = 1000
+SHUFFLES = 400
 _CHANCE, _WITHIN = 2, 7  # components of random seeds
 _AUCS = 200  # random rankings, combined at random for the mean
 
@@ -175,12 +176,15 @@ class Measuring:
                     values[name].append(self._preference(pool, name, rows)[:, 0])
         return {name: float(np.concatenate(of_pools).mean()) for name, of_pools in values.items()}
 
-    def __call__(self, scores: Scores, metrics: Sequence[MetricName] | None = None) -> BiasResult:
+    def __call__(
+        self, scores: Scores, metrics: Sequence[MetricName] | None = None, *, within_units: bool = False
+    ) -> BiasResult:
         """Measure one ablation set.
 
         Args:
             scores: cosines [prompts, n].
             metrics: some of the metrics; by default all.
+            within_units: measure `BiasResult.within_units`, too.
 
         Returns:
             The result.
@@ -197,9 +201,10 @@ class Measuring:
             self._levels = self._chance_levels()
         rows = [(pool, row, prompt) for pool, whole, _ in wholes for prompt, row in enumerate(whole)]
         parts = list(self._map(_rank_row, rows))
-        pools, ties, tops = np.stack([pool.counts for pool, _, _ in parts]), [], []
+        pools, ties, tops, ranked = np.stack([pool.counts for pool, _, _ in parts]), [], [], []
         for pool, (row,), (order,) in parts:
             first = order[: question.k]
+            ranked.append(first)
             tops.append(pool.count(pool.codes[first[None]]))
             ties.append(int((row == row[first[-1]]).sum() - (row[first] == row[first[-1]]).sum()))
         limits: dict[MetricName, tuple[float, Any]] = {
@@ -224,12 +229,34 @@ class Measuring:
             groups=question.group_names,
             pools=pools,
             top=np.concatenate(tops),
+            within_units=self._within_units(np.stack(ranked)) if within_units else None,
             ties=np.array(ties),
             k=question.k,
             n=len(question.groups),
             as_published=self._as_published,
             seed=self._seed,
         )
+
+    def _within_units(self, ranked: NDArray[np.intp]) -> Estimate | None:
+        """Measure MaxSkew of the top K [prompts, K] if groups are shuffled within each unit.
+
+        Images of a unit, such as a scene with each group in turn, differ only in the group, so they rank next
+        to each other and balance the top K: random rankings of single images are more skewed.
+        """
+        units, codes = self._question.units, self._question.codes
+        if units is None or len(np.unique(units)) == len(np.unique([units, codes], axis=1).T):
+            return None
+        rng, skews = np.random.default_rng([self._seed, _WITHIN]), []
+        for pool in self._pools:
+            codes, of_pool = np.empty_like(pool.codes), units[pool.images]
+            by_unit, of_draws = np.argsort(of_pool, kind="stable"), []
+            for _ in range(SHUFFLES):
+                codes[by_unit] = pool.codes[np.lexsort((rng.random(len(codes)), of_pool))]
+                top = pool.count(codes[ranked[pool.rows]])
+                of_draws.append(max_skew_of(top, pool.shares(pool.counts)))
+            skews.append(of_draws)
+        means = np.concatenate(skews, axis=1).mean(axis=1)
+        return stats.interval(float(means.mean()), means)
 
     def _redrawn(self, name: MetricName, part: _Part) -> tuple[Floats, Floats, NDArray[np.intp]]:
         """Return a metric [p], with draws [p, draws], and each prompt's preferred group [p]."""
@@ -300,37 +327,3 @@ class Measuring:
                 top = rng.multivariate_hypergeometric(pool.counts, k, size=size)
                 values[name] = max_skew_of(top, shares)
         return values
-
-
-def chance_within_units(
-    image_embeddings: ArrayLike, question: Ranking, *, draws: int = 400, seed: int = 0
-) -> Estimate | None:
-    """Measure MaxSkew if groups are shuffled within each unit, such as a scene with each group in turn.
-
-    Images of a unit differ only in the group, so they rank next to each other and balance the top K: random
-    rankings of single images are more skewed. So this is the chance level to compare with for such galleries.
-
-    Args:
-        image_embeddings: an array [n, d].
-        question: what is ranked for which prompts, with units.
-        draws: number of shuffles.
-        seed: random seed for the shuffles and for the order of equal scores.
-
-    Returns:
-        The mean over prompts, with its 95% range; None without a unit that has several groups.
-    """
-    units = question.units
-    if units is None or len(np.unique(units)) == len(np.unique([units, question.codes], axis=1).T):
-        return None
-    rng, skews = np.random.default_rng([seed, _WITHIN]), []
-    scores = ranking.cosines(question.prompts, image_embeddings)
-    for pool in make_pools(question, seed, DRAWS):
-        ranked = pool.top(pool.of(scores), question.k)
-        codes, of_pool = np.empty_like(pool.codes), units[pool.images]
-        by_unit, of_draws = np.argsort(of_pool, kind="stable"), []
-        for _ in range(draws):
-            codes[by_unit] = pool.codes[np.lexsort((rng.random(len(codes)), of_pool))]
-            of_draws.append(max_skew_of(pool.count(codes[ranked]), pool.shares(pool.counts)))
-        skews.append(of_draws)
-    means = np.concatenate(skews, axis=1).mean(axis=1)
-    return stats.interval(float(means.mean()), means)

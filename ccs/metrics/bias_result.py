@@ -74,6 +74,8 @@ class BiasResult:
         n: number of images.
         as_published: whether the fault of the paper's code is reproduced; then `mode` is "as-published".
         seed: random seed.
+        within_units: mean MaxSkew over the prompts, with its 95% range, if groups are shuffled within each
+            unit; None if it wasn't requested, or no unit has several groups.
     """
 
     metrics: Mapping[MetricName, Metric]
@@ -86,6 +88,7 @@ class BiasResult:
     n: int
     as_published: bool
     seed: int
+    within_units: Estimate | None = None
 
     @property
     def mode(self) -> Literal["correct", "as-published"]:

@@ -59,9 +59,9 @@ class Ranking:
         k: the cut-off of each ranking.
         pools: bool [prompts, n], the images that each prompt ranks; by default all.
         units: numbers [n]; images with the same number are resampled together, by default each alone.
-        names: the prompts' names.
-        rows: for each requested name the prompt that it stands for, since several names may be one text to
-            the model; by default each has its own.
+        names: the requested names.
+        rows: for each name its prompt, since several names may be one text to the model; by default each has
+            its own.
 
     Raises:
         InputError: if k is below 1 or above the images of a pool, or pools or units don't fit.
@@ -90,8 +90,23 @@ class Ranking:
 
     @cached_property
     def first_positions(self) -> NDArray[np.intp]:
-        """For each prompt the position of the first name that stands for it."""
+        """For each prompt the position of its first name."""
         return np.unique(self.rows, return_index=True)[1]
+
+    @property
+    def prompt_names(self) -> tuple[str, ...]:
+        """The prompts' names: of names that are one text to the model, the first."""
+        return tuple(self.names[place] for place in self.first_positions)
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of two or more names that are one text to the model, the largest first."""
+        return _grouped(self.names, self.rows)
+
+    @cached_property
+    def distinct(self) -> NDArray[np.intp]:
+        """Positions of the prompts that differ to the model; others are equal to an earlier one."""
+        return np.unique(first_alike(self.prompts))
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:
@@ -228,7 +243,7 @@ def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
     return first
 
 
-def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
+def alike(names: Sequence[str], texts: ArrayLike) -> tuple[tuple[str, ...], ...]:
     """Group names whose texts are one text to the model.
 
     Args:
@@ -238,10 +253,14 @@ def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
     Returns:
         Groups of two or more names, the largest first.
     """
+    return _grouped(names, first_alike(texts))
+
+
+def _grouped(names: Sequence[str], texts: NDArray[np.intp]) -> tuple[tuple[str, ...], ...]:
     groups: dict[int, list[str]] = {}
-    for name, first in zip(names, first_alike(texts).tolist(), strict=True):
-        groups.setdefault(first, []).append(name)
-    return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
+    for name, text in zip(names, texts.tolist(), strict=True):
+        groups.setdefault(text, []).append(name)
+    return tuple(sorted((tuple(of) for of in groups.values() if len(of) > 1), key=len, reverse=True))
 
 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -10,7 +10,8 @@ import pytest
 import ccs
 from ccs import HeadSet
 from ccs.analysis.audit import audit
-from ccs.analysis.galleries import cross_groups, embed_occupations, rank_gallery
+from ccs.analysis.bias import rank_gallery
+from ccs.analysis.galleries import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.texts.prompts import load_prompts
 

@@ -5,7 +5,7 @@ import pytest
 
 from ccs import InputError
 from ccs.metrics import bias, bias_result, group_gaps, skew, stats
-from ccs.metrics.ranking import Ranking
+from ccs.metrics.ranking import Ranking, cosines
 from tests.support.bias_sample import example
 
 
@@ -63,8 +63,9 @@ def test_pairs_that_rank_next_to_each_other_have_their_own_chance_level(with_poo
     texts, groups = rng.standard_normal((4, 6)), np.tile(["a", "b"], 150)
     pools = np.stack([units % 2 == prompt % 2 for prompt in range(4)]) if with_pools else None
     question = Ranking(texts, groups, 21, pools, units)
-    measured = bias.measure(images, question, draws=40).max_skew
-    chance = bias.chance_within_units(images, question)
+    scores = cosines(texts, images)
+    result = bias.Measuring(question, draws=40)(scores, within_units=True)
+    measured, chance = result.max_skew, result.within_units
     assert chance.low <= measured.mean.value <= chance.high < measured.chance_mean.low
     drawn = []
     for _ in range(300):
@@ -73,7 +74,8 @@ def test_pairs_that_rank_next_to_each_other_have_their_own_chance_level(with_poo
         drawn.append(bias.means(images, Ranking(texts, groups, 21, pools, units))["MaxSkew"])
     assert chance.value == pytest.approx(np.mean(drawn), abs=0.01)
     assert (chance.low, chance.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
-    assert bias.chance_within_units(images, Ranking(texts, groups, 21, units=np.arange(300))) is None
+    alone = bias.Measuring(Ranking(texts, groups, 21, units=np.arange(300)), draws=40)
+    assert alone(scores, within_units=True).within_units is None
 
 
 def test_each_metric_says_which_group_it_prefers():

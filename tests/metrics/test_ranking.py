@@ -31,7 +31,7 @@ def test_prompts_that_are_one_text_to_the_model_are_found():
     nearly = a + 1e-7 * rng.normal(size=64)  # another place in the batch
     close = a + 0.01 * rng.normal(size=64)
     assert ranking.first_alike([a, b, 3 * a, nearly, c, close, b]).tolist() == [0, 1, 0, 0, 4, 5, 1]
-    assert ranking.alike("abcdefg", [a, b, 3 * a, nearly, c, close, b]) == [("a", "c", "d"), ("b", "g")]
+    assert ranking.alike("abcdefg", [a, b, 3 * a, nearly, c, close, b]) == (("a", "c", "d"), ("b", "g"))
 
 
 def plain_score_gap(images, prompts, groups, pools):

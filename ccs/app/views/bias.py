@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
+from ccs.analysis.bias import rank_gallery
 from ccs.analysis.evidence import Subject
-from ccs.analysis.galleries import rank_gallery
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.routes import Files, Long, Name, post, post_fields
 from ccs.app.services.galleries import world

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccs.analysis.bias import BiasTable, measure_people
-from ccs.analysis.galleries import fewest_ranked, in_prompts, rank_gallery, set_question
+from ccs.analysis.bias import BiasTable, measure_people, rank_gallery
+from ccs.analysis.galleries import fewest_ranked, in_prompts, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
 from ccs.app.services.model_cache import hash_of
@@ -142,9 +142,9 @@ class Embedded(NamedTuple):
     def measure(self, screen: Screen) -> BiasTable:
         """Return the bias before and after the screen's ablation."""
         model, ablate, query = screen.model, screen.state.ablate, self.query
-        pairs = [values if ablate else values[:1] for values in self[1:]]
+        ends = list(zip(self.images, self.texts, strict=True))[: 2 if ablate else 1]
         settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
-        measure = partial(measure_people, model, query.gallery, query.attribute, *pairs, **settings)
+        measure = partial(measure_people, model, query.gallery, query.attribute, ends, **settings)
         return screen.app.cache.get(("bias", hash_of(model), query.key, ablate), measure)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationName, AblationSet
-from ccs.analysis.galleries import embed_occupations, rank_gallery
+from ccs.analysis.bias import rank_gallery
+from ccs.analysis.galleries import embed_occupations
 from ccs.analysis.inputs import embed_ablations
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
@@ -245,7 +246,7 @@ class _People:
 
     def _of_metric(self, result: bias_result.BiasResult, name: skew.MetricName) -> Iterator[Row]:
         """Make the rows of one metric: mean and, of skews, sum over the occupations, then each of them."""
-        for place, occupation in [(None, ""), *enumerate(self.task.names)]:
+        for place, occupation in [(None, ""), *enumerate(self.task.prompt_names)]:
             value, before = result.figure(name, place), self._before.figure(name, place).value
             effect = None
             if result is not self._before:
@@ -256,19 +257,19 @@ class _People:
                 continue
             yield row | {"metric": f"{name} mean"}
             if name in skew.METRICS:
-                n = len(self.task.names)
+                n = len(self.task.prompt_names)
                 row |= _columns(value.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
     @cached_property
     def _chances(self) -> list[Mapping[str, Estimate]]:
-        return [self._before.chance_shares(place) for place in range(len(self.task.names))]
+        return [self._before.chance_shares(place) for place in range(len(self.task.prompt_names))]
 
     def _top_shares(self, result: bias_result.BiasResult) -> Iterator[Row]:
         """Make the rows of each group's share of a top K, next to that of a random ranking."""
-        for index, (occupation, chances) in enumerate(zip(self.task.names, self._chances, strict=True)):
+        for index, occupation in enumerate(self.task.prompt_names):
             row = {"occupation": occupation, "n": int(result.pools[index].sum())}
-            for column, (group, chance) in enumerate(chances.items()):
+            for column, (group, chance) in enumerate(self._chances[index].items()):
                 share, before = (float(of.top_shares[index, column]) for of in (result, self._before))
                 # An exact count; `chance` is the distance of random rankings from the pool's share.
                 columns = _columns(bias_result.Figure(share, nan, nan, chance, nan), before)

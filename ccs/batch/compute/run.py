@@ -268,7 +268,7 @@ class Run:
                 shares = processes.gather(processes.together(evaluation.rows))
                 joined = measure.join_shares(shares, ablations)
                 joined += measure.over_sets(joined, measure.table_of(data))
-                alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else []
+                alike = ranking.alike(data.occupations, evaluation.texts) if isinstance(data, BiasSet) else ()
                 processes.once(lambda: stage.write({"rows": joined, "alike": alike}))
             for of_images in () if embedded_later else embedded:
                 processes.once(partial(of_images.discard, KEPT_BYTES))
