@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -28,11 +29,13 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'ccs' has no attribute {name!r}")
-    collects = gc.isenabled()
+    collects, had_torch = gc.isenabled(), "torch" in sys.modules
     gc.disable()  # imports allocate much and free nothing; collections take a seventh of PyTorch's
     try:
         module = import_module(_MODULES[name])
     finally:
+        if "torch" in sys.modules and not had_torch:
+            gc.freeze()  # its 200,000 objects last; searching them, also at the end, takes over half a second
         if collects:
             gc.enable()
     return getattr(module, name, module)

@@ -54,7 +54,7 @@ def load_model(model: Model | str, device: str) -> Model:
     """
     if not isinstance(model, str):
         return model
-    from ccs.model.model import load  # imports PyTorch
+    from ccs import load  # imports PyTorch
 
     return load(model, device=device)
 

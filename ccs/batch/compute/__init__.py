@@ -28,6 +28,8 @@ _FEW_RANDOM_SETS = 20
 """On other data."""
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On synthetic data: images for head statistics, images of each set, random sets."""
+_QUICK_SETS = ("subjects", "occupations", "colors", "letters", "faces")
+"""The synthetic sets without --full."""
 _NOT_DESCRIBED = {"out", "dry_run", "device_like", "progress", "prices", "budget", "max_tokens"}
 _NOT_DESCRIBED |= {"paper", "models", "full", "ks", "device", "seed", "batch_size", "workers", "shard"}
 """The settings that change no result, or that the manifest has elsewhere."""
@@ -195,6 +197,16 @@ class Settings:
             random_sets=self.random_sets or (random_sets if suite == "world" else _FEW_RANDOM_SETS),
             eval_images=self.eval_images or (eval_images if suite == "world" else None),
         )
+
+    def evaluation_sets(self) -> tuple[str, ...]:
+        """Return the names of the datasets to measure on: those that the user names, or else the suite's."""
+        from ccs.data import SOURCES, synthetic  # imports Pillow
+
+        whole = [record for record in SOURCES.values() if not record.sample]
+        of_paper = tuple(record.name for record in whole if record.kind != "images")
+        of_world = tuple(f"world/{name}" for name in (synthetic.NAMES if self.full else _QUICK_SETS))
+        suites = {"world": of_world, "paper": of_paper, "none": ()}
+        return self.datasets or suites[self.suite or "none"]
 
     def described(self) -> dict[str, Any]:
         """Return the settings that change a result, for the manifest."""

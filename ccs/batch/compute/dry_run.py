@@ -16,7 +16,6 @@ import torch
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.ablations import count_ablations
-from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import Judging, known_pool
 from ccs.batch.compute.run import KEPT_BYTES
 from ccs.batch.pages import printed
@@ -73,7 +72,7 @@ def describe_needs(settings: Settings) -> str:
         heads = len(encoder.heads)
         models.append((source.name, heads, _weights(source)))
         estimates += Judging(of_model, known_pool(of_model)).estimate(heads)
-        data = dict.fromkeys((of_model.images, *names_of_sets(of_model), *settings.galleries))
+        data = dict.fromkeys((of_model.images, *of_model.evaluation_sets(), *settings.galleries))
         names |= data
         for record in filter(None, (SOURCES.get(ALIASES.get(name, name)) for name in data)):
             ablations, limit = (0, 0), of_model.max_images

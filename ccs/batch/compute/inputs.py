@@ -18,7 +18,7 @@ from ccs.analysis.galleries import SMALLEST, format_left_out, open_people, set_q
 from ccs.analysis.inputs import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
-from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic
+from ccs.data import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.data.decoding import COMPLETE, UNREADABLE
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
@@ -31,8 +31,6 @@ Host = tuple[EvaluationSet, np.ndarray | None]
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
 """The images of the statistics, the evaluation sets, and name and reason of those that are missing."""
 
-QUICK_SETS = ("subjects", "occupations", "colors", "letters", "faces")
-"""The synthetic sets without --full."""
 _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
 _MOST_WORKERS = 16
@@ -65,7 +63,7 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
         )
     sets: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
-    for name in names_of_sets(settings):
+    for name in settings.evaluation_sets():
         try:
             sets.append(_open(name, settings))
         except InputError as error:
@@ -84,15 +82,6 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
         with atomic_write(checked) as temporary:
             temporary.write_bytes(b"".join(sorted(COMPLETE)))
     return images, sets, absent
-
-
-def names_of_sets(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the evaluation sets: those of the settings, or else the suite's."""
-    whole = [record for record in SOURCES.values() if not record.sample]
-    studied = tuple(record.name for record in whole if record.kind != "images")
-    drawn = tuple(f"world/{name}" for name in (synthetic.NAMES if settings.full else QUICK_SETS))
-    suites = {"world": drawn, "paper": studied, "none": ()}
-    return settings.datasets or suites[settings.suite or "none"]
 
 
 def _open(name: str, settings: Settings) -> EvaluationSet:
