@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.files import VIDEOS, Files, OnDisk, list_files, splits_in
+from ccs.data.layouts import read_files
 from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -123,37 +124,41 @@ def _join_parts(files: Files, home: Path) -> Files:
     return replace(files, openers={**files.openers, **{whole: OnDisk(str(home / whole)) for whole in wholes}})
 
 
-def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows | None:
-    """Read rows of a dataset on the Hub that needn't be downloaded whole, of which only these are fetched.
+@dataclass(frozen=True)
+class OnHub:
+    """A set on the Hub: its record, which has the address, and the split to read."""
 
-    They are part of a large dataset, or at most `MOST` rows of an untrusted one, from evenly spaced row
-    groups of evenly spaced files.
+    record: DatasetRecord
+    split: str
 
-    Args:
-        record: The set's record.
-        max_rows: Maximum number of rows; by default all.
+    def rows(self, max_rows: int | None) -> Rows:
+        """Read the rows of a set.
 
-    Returns:
-        The rows; None for a set to download.
+        Of a large set of which part is needed, and of at most `MOST` rows of an untrusted one, evenly spaced
+        row groups of evenly spaced files are fetched; others are downloaded whole.
 
-    Raises:
-        InputError: If the set can't be reached or read.
-    """
-    if record.untrusted:
-        max_rows = min(max_rows or MOST, MOST)
-    elif max_rows is None or not record.large or record.names_file:
-        return None
-    with _explained(record):
-        commit, listed = _data_files(record)
-    paths = [path for path in listed if path.lower().endswith(".parquet")]
-    paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
-    paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
-    most_bytes = MAX_BYTES if record.untrusted else 0
-    read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes)
-    if record.untrusted:
-        limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
-        read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
-    return of_plain(read(), record.name, f"{record.address} {commit}")
+        Args:
+            max_rows: Maximum number of rows; None for all.
+
+        Raises:
+            InputError: If the set can't be reached or read.
+        """
+        record = self.record
+        if record.untrusted:
+            max_rows = min(max_rows or MOST, MOST)
+        elif max_rows is None or not record.large or record.names_file:
+            return read_files(download(record), record, self.split)
+        with _explained(record):
+            commit, listed = _data_files(record)
+        paths = [path for path in listed if path.lower().endswith(".parquet")]
+        paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
+        paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
+        most_bytes = MAX_BYTES if record.untrusted else 0
+        read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes)
+        if record.untrusted:
+            limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
+            read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
+        return of_plain(read(), record.name, f"{record.address} {commit}")
 
 
 def _read_remote(

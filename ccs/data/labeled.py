@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ccs import paper
-from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
+from ccs.data import AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
+from ccs.data.clips import make_clips
 from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
 from ccs.errors import InputError
 
@@ -19,7 +20,7 @@ LABELS = ("label", "cls", "class", "y")
 """Columns of the classes in a user's table."""
 
 
-def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[str]) -> ImageSet:
+def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[str]) -> AnySet:
     """Make the set that a record describes.
 
     Args:
@@ -31,11 +32,12 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
     Raises:
         InputError: If the rows don't make such a dataset, or a copy of a known dataset isn't as recorded.
     """
-    record.require_recorded(rows.source, rows.count, 0 if rows.is_part else record.rows)
+    if rows.are_videos:
+        return make_clips(record, rows, sample.max_rows)
     if record.kind == "classification":
         return _with_classes(record, rows, sample, names)
     if record.kind == "bias":
-        return make_people(record, rows, sample, names)
+        return make_people(record, rows, sample)
     folders = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     return ImageSet(**rows.readable(sample, strata=folders)[1])
 
@@ -51,7 +53,7 @@ def _with_classes(
         reason = f"{rows.source!r} has no class folders with images in them."
         raise InputError(" ".join((reason, *rows.notes[:3])))
     column = next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
-    numbers, classes, notes = _number_classes(record, rows, column, names)
+    numbers, classes, notes = _number_classes(record, rows, column, names or rows.names)
     record.require_recorded(rows.source, len(classes), record.class_count, "classes")
     if len(classes) < 2:
         listed = ", ".join(classes)

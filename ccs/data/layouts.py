@@ -1,23 +1,53 @@
 """Read a folder, a zip, a tar, or Parquet files, in any of the layouts of docs/datasets.md, into rows."""
 
 import json
+import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
-from ccs.data.files import NO_IMAGE, TABLES, Files, Opener, descend, in_split, read_file, splits_in, unpack
-from ccs.data.rows import NO_FILE, Rows
-from ccs.data.tables import PATHS, match, read_rows
+from ccs.data.files import (
+    NO_IMAGE,
+    SPLITS,
+    TABLES,
+    VIDEOS,
+    Files,
+    Opener,
+    descend,
+    in_split,
+    list_files,
+    read_file,
+    splits_in,
+    unpack,
+)
+from ccs.data.rows import Rows
 from ccs.errors import InputError
-from ccs.files import as_text
+from ccs.files import as_text, csv_rows
 
+PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
+"""The columns that may hold the path of a row's file, the first first."""
 FAIRFACE_TABLES = ("label_val.csv", "fairface_label_val.csv")
 _Row = tuple[str | None, dict[str, Any]]
 """The path of an image, None for one that isn't there, and cells."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A set in a folder or a file: its record, the split to read, and the path."""
+
+    record: DatasetRecord
+    split: str
+    path: Path
+
+    def rows(self, max_rows: int | None) -> Rows:
+        """Read all rows, of which the user's sample of `max_rows` is drawn later."""
+        return read_files(list_files(self.path, as_text(str(self.path))), self.record, self.split)
 
 
 def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
@@ -32,6 +62,19 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     Raises:
         InputError: If the layout is not one of these.
     """
+    rows = _read_layout(files, record, split)
+    unit = "clips" if rows.are_videos else "images"
+    record.require_recorded(rows.source, rows.count, record.rows, unit)
+    return rows
+
+
+def _read_layout(files: Files, record: DatasetRecord, split: str) -> Rows:
+    videos = record.kind == "classification" and files.ending_in(*VIDEOS) and not files.images
+    if record.kind == "videos" or (videos and not record.known):
+        return _captioned(files, record)
+    if record.names_file and record.names_file not in files.openers:
+        raise InputError(f"{record.name!r} needs {record.names_file} with the names of its classes.")
+    names = files.read(record.names_file).decode("utf-8-sig").splitlines() if record.names_file else []
     kinds = (".parquet",) * (record.known or not files.images) + (".tar",) * (not files.images)
     if archives := next(filter(None, map(files.ending_in, kinds)), []):
         archives = [path for path in archives if record.config in path.split("/")[:-1]] or archives
@@ -41,7 +84,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
             rows = read_parquet(files.openers, record, as_text(files.source))
-            return replace(rows, notes=files.notes)
+            return replace(rows, notes=files.notes, names=names)
         files, split = unpack(files, files.openers), ""
     labeled, table = record.kind != "images", ""
     notes: Sequence[str] = ()
@@ -56,27 +99,43 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
             records, notes = _label_by_folder(files)
         else:
             records = [(path, {}) for path in files.images]
-    paths = [path for path, _ in records]
-    names = dict.fromkeys(name for _, cells in records for name in cells)
-    columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
-    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
-    used = {path for path in (table, *paths) if path}
+    used = {path for path in (table, *dict(records)) if path}
     unused = files.only({*files.images, *used}, NO_IMAGE).only(used, "no label")
-    return Rows(
-        name=record.name,
-        source=as_text(files.source),
-        count=len(paths),
-        read=partial(_read_image, [files.openers[path] if path else None for path in paths]),
-        columns=columns,
-        notes=(*unused.notes, *notes),
-        by_folder=labeled and not table and "label" in columns,
-    )
+    by_folder = labeled and not table and any("label" in cells for _, cells in records)
+    rows = _make_rows(files, record, records)
+    return replace(rows, notes=(*unused.notes, *notes), names=names, by_folder=by_folder)
 
 
-def _read_image(openers: Sequence[Opener | None], row: int) -> bytes:
+def _make_rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
+    paths = [path for path, _ in records]
+    columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
+    names = dict.fromkeys(name for _, cells in records for name in cells)
+    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
+    read = partial(_read_row, [files.openers[path] if path else None for path in paths])
+    return Rows(name=record.name, source=as_text(files.source), count=len(paths), read=read, columns=columns)
+
+
+def _read_row(openers: Sequence[Opener | None], row: int) -> bytes:
     if (opener := openers[row]) is None:
-        raise FileNotFoundError(2, NO_FILE)
+        raise FileNotFoundError(2, "no such file")
     return read_file(opener)
+
+
+def _captioned(files: Files, record: DatasetRecord) -> Rows:
+    """Read videos, or archives of them, with captions from a table: the record's, or the only one."""
+    tables = files.ending_in(".json", ".jsonl", ".csv")
+    tables = [path for path in tables if path.rpartition("/")[2] == record.annotations] or tables
+    if len(tables) != 1:
+        listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
+        raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
+    entries = read_rows(files.read(tables[0]), tables[0])
+    if not files.ending_in(*VIDEOS):
+        files = unpack(files, files.ending_in(".zip", ".tar"))
+    names = [str(next(filter(None, map(entry.get, PATHS)), "")) for entry in entries]
+    matched = match(names, files.ending_in(*VIDEOS), files.source, VIDEOS)
+    captions = [entry.get("caption", entry.get("captions")) for entry in entries]
+    cells = ({"file": name, "caption": caption} for name, caption in zip(names, captions, strict=True))
+    return replace(_make_rows(files, record, [*zip(matched, cells, strict=True)]), are_videos=True)
 
 
 def _webdataset(files: Files) -> list[_Row]:
@@ -168,3 +227,86 @@ def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]
     if record.label_in_name:
         return [(path, {"label": path.rpartition("/")[2].rpartition("_")[0]}) for path in paths], ""
     return [(path, {"label": f"/{path}".split("/")[-2]}) for path in paths], ""
+
+
+# Tables ---------------------------------------------------------------------------------------------------
+
+
+def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Read the rows of a CSV with a header, of a JSON list of objects, or of JSON objects, one per line.
+
+    Args:
+        data: The file's bytes.
+        name: Its name in messages; the endings `.json` and `.jsonl` mean JSON.
+
+    Raises:
+        InputError: If it isn't UTF-8, isn't such a table, or a row has more or fewer cells than the header.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+        if name.lower().endswith(".json"):
+            return [*map(dict, json.loads(text))]
+        if name.lower().endswith(".jsonl"):
+            return [dict(json.loads(line)) for line in text.splitlines() if line.strip()]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} cannot be read as objects or a table in UTF-8 ({error}).") from None
+    return [*csv_rows(text, name)]
+
+
+def match(
+    rows: Sequence[str], files: Iterable[str], name: str, endings: tuple[str, ...] = ()
+) -> list[str | None]:
+    """Find each row's file: that path, or the longest end of it that fits one file alone.
+
+    Args:
+        rows: Paths as a table has them.
+        files: The paths of the files that are there.
+        name: The table's name in messages.
+        endings: Endings of files that make no difference.
+
+    Returns:
+        The path of each row's file, None for a file that isn't there.
+
+    Raises:
+        InputError: If two files fit a row equally well, or two rows name the same file.
+    """
+    by_name: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for file in files:
+        parts = _parts(file, endings)
+        by_name[parts[0]][file] = parts
+    row_of: dict[str | None, str] = {}
+    matched: list[str | None] = []
+    for row in rows:
+        parts = _parts(row, endings)
+        fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
+        longest = max(fits.values(), default=0)
+        best = [file for file, fit in fits.items() if fit == longest > 0]
+        if len(best) > 1:
+            fit = f"{as_text(row)[:200]!r} fits two files, {' and '.join(map(as_text, best[:2]))}"
+            raise InputError(f"{name}: {fit}; write more of its path.")
+        fitting = best[0] if best else None
+        if fitting and fitting in row_of:
+            twice = f"{as_text(fitting)} twice, as {row_of[fitting]!r} and {row!r}"
+            raise InputError(f"{name} names {twice}; an image has one row.")
+        row_of[fitting] = row
+        matched.append(fitting)
+    return matched
+
+
+def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
+    """Return a path's parts, the last first: one kind of slash, no ".", no space around, Unicode composed."""
+    path = unicodedata.normalize("NFC", path.strip().replace("\\", "/"))
+    if path.lower().endswith(endings):
+        path = path.rpartition(".")[0]
+    *folders, name = path.split("/")
+    return [name, *[part for i, part in enumerate(folders) if part != "." and (part or i == 0)][::-1]]
+
+
+def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
+    """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
+    pairs = zip(parts, file_parts, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if shared == len(parts) == len(file_parts):
+        return shared + 1
+    above = {SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared}
+    return 0 if len(above) == 2 and "" not in above else shared

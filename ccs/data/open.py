@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ccs import sandbox
 from ccs.data import ALIASES, SOURCES, AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, synthetic
-from ccs.data.clips import retrieval_set
-from ccs.data.files import SPLITS, VIDEOS, list_files
-from ccs.data.hub import download, hub_rows
-from ccs.data.labeled import make_people, make_set, renamed
-from ccs.data.layouts import read_files
+from ccs.data.files import SPLITS, list_files
+from ccs.data.hub import OnHub
+from ccs.data.labeled import make_people, make_set
+from ccs.data.layouts import Local, read_files
 from ccs.data.rows import Sample, of_plain
 from ccs.errors import InputError
 from ccs.files import as_text
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", bound=AnySet)
 
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
@@ -69,7 +69,8 @@ def open_dataset(
     """
     if template is not None and template.count("{}") != 1:
         raise InputError(f"Expected one {{}}, for the class, in the template; got {template!r}.")
-    opened = _open(spec, "classification", Sample(max_images, seed or 0), tuple(classes or ()), split, seed)
+    sample = Sample(max_images, seed or 0)
+    opened = _open(spec, "classification", sample, split, seed, tuple(classes or ()))
     if isinstance(opened, ClassificationSet) and template:
         opened = replace(opened, templates=(template,))
     return opened
@@ -107,9 +108,15 @@ def open_gallery(
         (600, ['gender', 'skin tone'])
     """
     wanted = (attribute,) if isinstance(attribute, str) else tuple(attribute)
-    opened = _open(spec, "bias", Sample(max_images, seed or 0), wanted, split, seed)
-    if not isinstance(opened, BiasSet):
-        raise InputError(f"{spec} is not a gallery: it has no labeled groups of people.")
+    sample = Sample(max_images, seed or 0)
+    if spec.startswith("world/"):
+        opened = synthetic.bias_set(spec.removeprefix("world/"), seed)
+    else:
+        place = _find(spec, "bias", split)
+        if place.record.kind != "bias":
+            raise InputError(f"{spec} is not a gallery: it has no labeled groups of people.")
+        sample = sample.of(place.record)
+        opened = _with_warnings(make_people(place.record, place.rows(sample.max_rows), sample, wanted))
     if unknown := [name for name in wanted if name not in opened.groups]:
         raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {', '.join(opened.groups)}.")
     return replace(opened, groups={name: opened.groups[name] for name in wanted or opened.groups})
@@ -134,9 +141,10 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         >>> open_images("world", 3).images[0].size
         (72, 72)
     """
+    sample = Sample(max_images, seed)
     if spec in ("world", "world/images"):
-        return synthetic.image_set(Sample(max_images, seed).max_rows or 5000, seed)
-    opened = _open(spec, "images", Sample(max_images, seed), (), split)
+        return synthetic.image_set(max_images or 5000, seed)
+    opened = _open(spec, "images", sample, split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
     return opened
@@ -169,62 +177,49 @@ def _read_upload(data: bytes) -> dict[str, Any]:
 
 
 def _open(
-    spec: str, kind: str, sample: Sample, names: Sequence[str], split: str, seed: int | None = None
+    spec: str, kind: str, sample: Sample, split: str, seed: int | None = None, classes: Sequence[str] = ()
 ) -> AnySet:
-    """Open any set. kind: a user's set's. names: those of classes, or of columns of groups."""
+    """Open any set. kind: what a set is that isn't known by name."""
     if spec.startswith("world/"):
-        name = spec.removeprefix("world/")
-        if name in ("faces", "counterfactuals"):
-            return synthetic.bias_set(name, seed)
-        if name == "clips":
-            return synthetic.retrieval_set(sample.max_rows, seed)
-        drawn = synthetic.classification_set(name, sample.max_rows, seed)
-        return replace(drawn, classes=renamed(drawn.classes, names, spec)) if names else drawn
-    record, place, split = _find(spec, kind, split)
-    if record.kind == "videos" and kind != "classification":
+        return synthetic.open_set(spec.removeprefix("world/"), sample.max_rows, seed, classes)
+    place = _find(spec, kind, split)
+    if (record := place.record).kind == "videos" and kind == "images":
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
-    sample = replace(sample, max_rows=sample.max_rows or record.sample or None)
-    rows = hub_rows(record, sample.max_rows) if place is None else None
-    if rows is None:
-        files = download(record) if place is None else list_files(place, as_text(str(place)))
-        holds_videos = kind == "classification" and files.ending_in(*VIDEOS) and not files.images
-        if record.kind == "videos" or (holds_videos and not record.known):
-            return retrieval_set(files, record, sample.max_rows)
-        rows = read_files(files, record, split)
-        if record.names_file:
-            if record.names_file not in files.openers:
-                raise InputError(f"{spec!r} needs {record.names_file} with the names of its classes.")
-            names = files.read(record.names_file).decode("utf-8-sig").strip("\n").splitlines()
-    opened = make_set(record, rows, sample, names)
+    sample = sample.of(record)
+    return _with_warnings(make_set(record, place.rows(sample.max_rows), sample, classes))
+
+
+def _with_warnings(opened: T) -> T:
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)
     return opened
 
 
-def _find(spec: str, kind: str, split: str) -> tuple[DatasetRecord, Path | None, str]:
-    """Find a set; return its record, its file or folder (None if it is on the Hub), and its split."""
-    place, _, word = spec.rpartition(":")
-    if word.casefold() in SPLITS and Path(place).expanduser().exists():
-        spec, split = place, split or word
+def _find(spec: str, kind: str, split: str) -> Local | OnHub:
+    """Find a set. kind: what it is if it isn't known by name."""
+    path, _, word = spec.rpartition(":")
+    if word.casefold() in SPLITS and Path(path).expanduser().exists():
+        spec, split = path, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
         root = Path(os.environ.get("CCS_DATA") or "/nowhere").expanduser()
         copies = [root / f"{known.name}{suffix}" for suffix in ("", ".parquet", ".zip", ".tar")]
-        local = next(filter(Path.exists, copies), None)
-        if local is None and known.hub is None:
+        if local := next(filter(Path.exists, copies), None):
+            return Local(known, split, local)
+        if known.hub is None:
             instruction = f"put a local copy in $CCS_DATA/{known.name} ({known.verified})"
             raise InputError(f"{known.name!r} is not on the Hub; {instruction}.")
-        return known, local, split
-    path = Path(spec).expanduser()
-    if path.exists():
-        name = path.resolve().name if path.is_dir() else path.stem
-        return DatasetRecord(name=as_text(name), kind=kind), path, split
+        return OnHub(known, split)
+    if (local := Path(spec).expanduser()).exists():
+        name = local.resolve().name if local.is_dir() else local.stem
+        return Local(DatasetRecord(name=as_text(name), kind=kind), split, local)
     address = _HUB_ID.fullmatch(spec)
     if address and ".." not in address[2] and not spec.startswith("."):
         prefix, hub, on_hub = address.groups("")
-        record = DatasetRecord(name=hub, kind=kind, hub=hub, split=on_hub, large=True)
-        return replace(record, name=spec, untrusted=True) if prefix else record, None, split
-    known_names = "" if "/" in spec or path.suffix else f" ({', '.join(SOURCES)})"
-    sources = (
-        f"a known dataset{known_names}, a synthetic one (world/...), or an id on the Hub (owner/name:split)"
-    )
+        name = spec if prefix else hub
+        record = DatasetRecord(
+            name=name, kind=kind, hub=hub, split=on_hub, large=True, untrusted=bool(prefix)
+        )
+        return OnHub(record, split)
+    known_names = "" if "/" in spec or local.suffix else f" ({', '.join(SOURCES)})"
+    sources = f"a known dataset{known_names}, world/..., or an id on the Hub (owner/name:split)"
     raise InputError(f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}.")

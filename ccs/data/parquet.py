@@ -110,7 +110,6 @@ def read_parquet(
         columns=columns,
         classes={column: [*names] for column, names in classes.items()},
         unusable=[name for name in candidates if name not in columns],
-        is_part=max_rows is not None,
     )
 
 

@@ -6,18 +6,17 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ccs.data import Lazy
-from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
+from ccs.data import DatasetRecord, Lazy
+from ccs.data.decoding import COMPLETE, FORMATS, UNREADABLE, decode, reason, require_complete, untrusted_image
 from ccs.errors import InputError, require_seed
 
-NO_FILE = "no such file"
 SEVERAL = "its cells are not single texts or numbers"
 
 
@@ -32,6 +31,10 @@ class Sample:
         require_seed(self.seed)
         if self.max_rows is not None and self.max_rows < 1:
             raise InputError(f"At least one image is needed, not {self.max_rows}.")
+
+    def of(self, record: DatasetRecord) -> "Sample":
+        """Return the sample of a set: as many rows as its record says, if the user doesn't."""
+        return replace(self, max_rows=self.max_rows or record.sample or None)
 
     def draw_rows(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
         """Draw from the rows; each stratum gives one row if there is room, and then its share.
@@ -71,10 +74,11 @@ class Rows:
         read: Returns a row's encoded image; raises OSError for a row without one.
         columns: Name -> cells, one per row: texts, numbers, or None.
         classes: Column -> its class names in the order of their numbers.
+        names: The names of the set's classes in the order of their numbers, from a file of its own.
         unusable: Columns that can neither label nor group images.
         notes: What a user should know about how they were read.
         by_folder: Whether the column `label` is the name of a folder.
-        is_part: Whether more rows were left where they come from.
+        are_videos: Whether the rows hold videos.
         untrusted: Whether images are decoded in the sandbox.
     """
 
@@ -84,10 +88,11 @@ class Rows:
     read: Callable[[int], bytes]
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    names: Sequence[str] = ()
     unusable: Collection[str] = ()
     notes: tuple[str, ...] = ()
     by_folder: bool = False
-    is_part: bool = False
+    are_videos: bool = False
     untrusted: bool = False
 
     def strings(self, column: str) -> list[str]:
@@ -127,14 +132,13 @@ class Rows:
         digests: dict[int, bytes] = {}
         reasons, notes = {**left_out}, (*self.notes, *notes)
         for row in sample.draw_rows([row for row in range(self.count) if row not in left_out], strata):
-            data = reason = self._image_or_reason(row)
-            if isinstance(data, bytes):
-                digest = hashlib.sha256(data).digest()
-                reason = "" if self.untrusted or digest in COMPLETE else problem(data)
-            if reason:
-                reasons[row] = str(reason)
-            else:
+            try:
+                digest = hashlib.sha256(data := self.read(row)).digest()
+                if not self.untrusted and digest not in COMPLETE:
+                    require_complete(data)
                 digests[row] = digest
+            except UNREADABLE as error:
+                reasons[row] = reason(error)
         paths = self.columns.get("file") or [f"row {row}" for row in range(self.count)]
         skipped = tuple(f"{paths[row]}: {reason}" for row, reason in reasons.items() if reason)
         if not digests:
@@ -152,15 +156,6 @@ class Rows:
             "notes": notes,
         }
 
-    def _image_or_reason(self, row: int) -> bytes | str:
-        """Read a row's encoded image, or why there is none."""
-        try:
-            return self.read(row)
-        except OSError as error:
-            if hasattr(error, "response"):  # the Hub failed, not the image
-                raise
-            return error.strerror or str(error)
-
     def load(self, most_bytes: int) -> dict[str, Any]:
         """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
 
@@ -174,13 +169,15 @@ class Rows:
         images: list[bytes | str] = []
         size = 0
         for row in range(self.count):
-            image = self._image_or_reason(row)
-            if most_bytes and isinstance(image, bytes):
+            try:
+                images.append(image := self.read(row))
                 size += len(image)
-                image = problem(image, FORMATS) or image
-            if size > most_bytes:
+                if most_bytes:
+                    require_complete(image, FORMATS)
+            except UNREADABLE as error:
+                images[row:] = [reason(error)]
+            if most_bytes and size > most_bytes:
                 raise InputError(f"{self.source} holds more than {most_bytes >> 20} MB once unpacked.")
-            images.append(image)
         return {**vars(self), "read": images, "untrusted": bool(most_bytes)}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.data.labeled import renamed
 from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
@@ -37,7 +38,8 @@ CLASSES = {
     "food": ("food", AROUND["food"], 450_000, _WITH_A),
 }
 """Dataset with classes -> the factor that is set, its values, the first seed, and the templates."""
-NAMES = (*CLASSES, "clips", "faces", "counterfactuals")
+GALLERIES = ("faces", "counterfactuals")
+NAMES = (*CLASSES, "clips", *GALLERIES)
 """All synthetic datasets and galleries."""
 
 
@@ -93,6 +95,28 @@ def _fields(name: str, seed: int | None, scenes: Sequence[Scene], extra: str = "
     return {"name": title, "fingerprint": hashlib.sha256(text.encode()).hexdigest(), "source": SOURCE}
 
 
+def open_set(
+    name: str, n: int | None = None, seed: int | None = None, classes: Sequence[str] = ()
+) -> ClassificationSet | BiasSet | RetrievalSet:
+    """Make a set of `NAMES`.
+
+    Args:
+        name: The set.
+        n: The number of images or clips; of people, always all.
+        seed: As for `classification_set`.
+        classes: Names of its classes in prompts.
+
+    Raises:
+        InputError: If there is no such set, or the names don't fit its classes.
+    """
+    if name in GALLERIES:
+        return bias_set(name, seed)
+    if name == "clips":
+        return retrieval_set(n, seed)
+    drawn = classification_set(name, n, seed)
+    return replace(drawn, classes=renamed(drawn.classes, classes, f"world/{name}")) if classes else drawn
+
+
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
     """Make images that cycle through the classes of a dataset.
 
@@ -144,6 +168,8 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
         name: "faces" or "counterfactuals".
         seed: A whole number from 0 on for fresh people; by default those of every published result.
     """
+    if name not in GALLERIES:
+        raise InputError(f"'world/{name}' is not a gallery; there are {', '.join(GALLERIES)}.")
     cells = list(product(words.GENDERS, words.SKIN_TONES))
     pools, units = None, None
     if name == "faces":
