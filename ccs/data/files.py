@@ -52,12 +52,6 @@ class OnDisk:
         return open(self.path, "rb")
 
 
-def read_file(opener: Opener) -> bytes:
-    """Return the bytes of a file."""
-    with opener() as stream:
-        return stream.read()
-
-
 @dataclass(frozen=True)
 class Files:
     """Files by their path below `source`, in order.
@@ -83,7 +77,8 @@ class Files:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        return read_file(self.openers[path])
+        with self.openers[path]() as stream:
+            return stream.read()
 
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> "Files":
         """Keep some files, and count the others.
@@ -96,6 +91,78 @@ class Files:
         chosen = set(paths)
         openers = {path.removeprefix(below): self.openers[path] for path in self.openers if path in chosen}
         return Files(self.source, openers, self.notes + _count(reason, self.openers.keys() - chosen))
+
+    def unpack(self, archives: Iterable[str]) -> "Files":
+        """Replace archives at these paths by their members, each below the path of its archive."""
+        openers = dict(self.openers)
+        for path in archives:
+            members = list_files(openers.pop(path), path).openers
+            openers |= {f"{path}/{name}": member for name, member in members.items()}
+        return replace(self, openers=openers)
+
+    def in_split(self, splits: Mapping[str, str], split: str, usual: str = "") -> "Files":
+        """Choose the files of one split.
+
+        Args:
+            splits: Path -> its split, or "".
+            split: The split to read; "" for `usual`.
+            usual: The split to read if it is there, or else the first of test, validation, and train.
+
+        Returns:
+            The files of the split, which their source names; all files if they aren't splits.
+
+        Raises:
+            InputError: If a split is requested that is not there.
+        """
+        names = {*splits.values()}
+        known = names - {""}
+        if not split and usual not in known and len(known) <= ("" in names):
+            return self
+        chosen = SPLITS.get(split.casefold(), split) or next(n for n in (usual, *_WORDS) if n in known)
+        if chosen not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise InputError(f"{self.source!r} has no split {split!r}; it has {listed}.")
+        inside = [path for path, name in splits.items() if name == chosen]
+        source = self.source + f" (split {chosen})" * (len(names) > 1 or not usual)
+        return replace(self.only(inside, f"not in the split {chosen}"), source=source)
+
+    def descend(self, split: str = "", usual: str = "") -> "Files":
+        """Enter a wrapper around all images, and one of the splits if all top folders are splits.
+
+        Args:
+            split: As in `in_split`.
+            usual: As in `in_split`.
+
+        Raises:
+            InputError: If a split is requested that is not there, or two folders are one split.
+        """
+        files, entered = self, False
+        while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
+            tables = {path for path in files.openers if path.rpartition("/")[2] in TABLES}
+            nested = bool(tables) or any(path.count("/") > 1 for path in files.images)
+            split_of = {top: SPLITS.get(top.casefold(), "") for top in tops}
+            are_splits = not entered and all(split_of.values()) and (nested or len(tops) > 1)
+            if tables & {*TABLES} or not (are_splits or (nested and len(tops) == 1)):
+                break
+            if are_splits:
+                splits = {
+                    path: name for path in files.openers if (name := split_of.get(path.partition("/")[0]))
+                }
+                files, entered = files.in_split(splits, split, usual), True
+                tops = sorted({path.partition("/")[0] for path in files.openers})
+            if len(tops) > 1:
+                raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
+            inside = [path for path in files.openers if path.startswith(f"{tops[0]}/")]
+            files = files.only(inside, "outside of the folders read", f"{tops[0]}/")
+        if split and not entered:
+            raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")
+        return files
+
+
+def splits_in(path: str) -> set[str]:
+    """Return the splits that whole words of a path name."""
+    words = re.split(r"[^a-z]+", splitext(path.casefold())[0])
+    return {SPLITS[word] for word in words if word in SPLITS}
 
 
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:
@@ -154,20 +221,16 @@ def list_files(place: Path | Opener, source: str) -> Files:
             if isinstance(file, str):
                 unused[file].add(path)
             elif ".." in path.split("/") or re.match("/|[A-Za-z]:/", path):
-                raise InputError(f"{source!r} names a file outside the archive, {as_text(path)[:100]!r}.")
+                raise ValueError(f"it names a file outside the archive, {as_text(path)[:100]!r}")
             elif path in openers:
-                raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
+                raise ValueError(f"it holds {as_text(path)[:100]!r} twice")
             elif hidden := _HIDDEN.match(path):
                 unused["hidden"].add(hidden[0])
             else:
                 openers[path] = file
-    except InputError:
-        raise
     except Exception as error:  # zipfile and tarfile raise many exception types
-        if isinstance(error, OSError) and error.strerror:
-            name = as_text(str(error.filename or source))
-            raise InputError(f"{name!r} cannot be read: {error.strerror}.") from None
-        raise InputError(f"{source!r} cannot be read as an archive ({error}).") from None
+        name = as_text(str(getattr(error, "filename", None) or source))
+        raise InputError(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     notes = [note for reason, paths in unused.items() for note in _count(reason, paths)]
     return Files(source, dict(sorted(openers.items())), tuple(notes))
 
@@ -198,8 +261,8 @@ def _in_archive(opener: Opener) -> _Listed:
         elif start[257:262] == b"ustar":
             with tarfile.open(fileobj=stream, mode="r:") as tar:
                 for entry in filter(tarfile.TarInfo.isreg, tar):
-                    place = partial(_open_range, opener, entry.offset_data, entry.size)
-                    yield entry.name.removeprefix("./"), place
+                    member = partial(_open_range, opener, entry.offset_data, entry.size)
+                    yield entry.name.removeprefix("./"), member
         elif not start.startswith(b"PK"):
             raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
@@ -229,90 +292,3 @@ def _open_range(archive: Opener, start: int, size: int) -> IO[bytes]:
     with archive() as stream:
         stream.seek(start)
         return BytesIO(stream.read(size))
-
-
-def unpack(files: Files, archives: Iterable[str]) -> Files:
-    """Replace archives among files by their members, each below the path of its archive.
-
-    Args:
-        files: The files.
-        archives: Paths of the archives.
-    """
-    openers = dict(files.openers)
-    for path in archives:
-        members = list_files(openers.pop(path), path).openers
-        openers |= {f"{path}/{name}": member for name, member in members.items()}
-    return replace(files, openers=openers)
-
-
-# Choosing -------------------------------------------------------------------------------------------------
-
-
-def descend(files: Files, split: str = "", usual: str = "") -> Files:
-    """Enter a wrapper around all images, and one of the splits if all top folders are splits.
-
-    Args:
-        files: The files below a folder or in an archive.
-        split: The split to read; "" for `usual`.
-        usual: The split to read if it is there, or else the first of test, validation, and train.
-
-    Returns:
-        The files below; their source names the split.
-
-    Raises:
-        InputError: If a split is requested that is not there, or two folders are one split.
-    """
-    entered = False
-    while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
-        tables = {path for path in files.openers if path.rpartition("/")[2] in TABLES}
-        nested = bool(tables) or any(path.count("/") > 1 for path in files.images)
-        split_of = {top: SPLITS.get(top.casefold(), "") for top in tops}
-        are_splits = not entered and all(split_of.values()) and (nested or len(tops) > 1)
-        if tables & {*TABLES} or not (are_splits or (nested and len(tops) == 1)):
-            break
-        if are_splits:
-            splits = {path: name for path in files.openers if (name := split_of.get(path.partition("/")[0]))}
-            files, entered = in_split(files, splits, split, usual), True
-            tops = sorted({path.partition("/")[0] for path in files.openers})
-        if len(tops) > 1:
-            raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
-        below = f"{tops[0]}/"
-        inside = [path for path in files.openers if path.startswith(below)]
-        files = files.only(inside, "outside of the folders read", below)
-    if split and not entered:
-        raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")
-    return files
-
-
-def splits_in(path: str) -> set[str]:
-    """Return the splits that whole words of a path name."""
-    words = re.split(r"[^a-z]+", splitext(path.casefold())[0])
-    return {SPLITS[word] for word in words if word in SPLITS}
-
-
-def in_split(files: Files, splits: Mapping[str, str], split: str, usual: str = "") -> Files:
-    """Choose the files of one split.
-
-    Args:
-        files: The files.
-        splits: Path -> its split, or "".
-        split: The split to read; "" for `usual`.
-        usual: The split to read if it is there, or else the first of test, validation, and train.
-
-    Returns:
-        The files of the split, which their source names; all files if they aren't splits.
-
-    Raises:
-        InputError: If a split is requested that is not there.
-    """
-    names = {*splits.values()}
-    known = names - {""}
-    if not split and usual not in known and len(known) <= ("" in names):
-        return files
-    chosen = SPLITS.get(split.casefold(), split) or next(n for n in (usual, *_WORDS) if n in known)
-    if chosen not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        raise InputError(f"{files.source!r} has no split {split!r}; it has {listed}.")
-    inside = [path for path, name in splits.items() if name == chosen]
-    source = files.source + f" (split {chosen})" * (len(names) > 1 or not usual)
-    return replace(files.only(inside, f"not in the split {chosen}"), source=source)

@@ -12,20 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
-from ccs.data.files import (
-    NO_IMAGE,
-    SPLITS,
-    TABLES,
-    VIDEOS,
-    Files,
-    Opener,
-    descend,
-    in_split,
-    list_files,
-    read_file,
-    splits_in,
-    unpack,
-)
+from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, splits_in
 from ccs.data.rows import Rows
 from ccs.errors import InputError
 from ccs.files import as_text, csv_rows
@@ -60,39 +47,43 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         split: The split to read; "" for the record's, or else the first of test, validation, and train.
 
     Raises:
-        InputError: If the layout is not one of these.
+        InputError: If the layout is not one of these, or a copy of a known dataset isn't as recorded.
     """
-    rows = _read_layout(files, record, split)
-    unit = "clips" if rows.are_videos else "images"
-    record.require_recorded(rows.source, rows.count, record.rows, unit)
-    return rows
-
-
-def _read_layout(files: Files, record: DatasetRecord, split: str) -> Rows:
-    videos = record.kind == "classification" and files.ending_in(*VIDEOS) and not files.images
-    if record.kind == "videos" or (videos and not record.known):
-        return _captioned(files, record)
-    if record.names_file and record.names_file not in files.openers:
-        raise InputError(f"{record.name!r} needs {record.names_file} with the names of its classes.")
-    names = files.read(record.names_file).decode("utf-8-sig").splitlines() if record.names_file else []
+    are_videos = record.kind == "classification" and not files.images and files.ending_in(*VIDEOS)
     kinds = (".parquet",) * (record.known or not files.images) + (".tar",) * (not files.images)
-    if archives := next(filter(None, map(files.ending_in, kinds)), []):
+    names: Sequence[str] = ()
+    if record.names_file:
+        if record.names_file not in files.openers:
+            raise InputError(f"{record.name!r} needs {record.names_file} with the names of its classes.")
+        names = files.read(record.names_file).decode("utf-8-sig").splitlines()
+    if record.kind == "videos" or (are_videos and not record.known):
+        rows = _videos(files, record)
+    elif archives := next(filter(None, map(files.ending_in, kinds)), []):
         archives = [path for path in archives if record.config in path.split("/")[:-1]] or archives
         splits = {path: words.pop() if len(words := splits_in(path)) == 1 else "" for path in archives}
-        files = in_split(files.only(archives, "no file of this set"), splits, split, record.split)
+        files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
         if archives[0].lower().endswith(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
-            rows = read_parquet(files.openers, record, as_text(files.source))
-            return replace(rows, notes=files.notes, names=names)
-        files, split = unpack(files, files.openers), ""
+            rows = replace(read_parquet(files.openers, record, as_text(files.source)), notes=files.notes)
+        else:
+            rows = _images(files.unpack(files.openers), record, "")
+    else:
+        rows = _images(files, record, split)
+    unit = "clips" if rows.are_videos else "images"
+    record.require_recorded(rows.source, rows.count, record.rows, unit)
+    return replace(rows, names=names)
+
+
+def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
+    """Read images with labels from their names, from folders, or from a table or files next to them."""
     labeled, table = record.kind != "images", ""
     notes: Sequence[str] = ()
     records = _webdataset(files)
     if not records and record.known:
         records, table = _as_published(files, record)
     if not records:
-        files = descend(files, split, record.split) if labeled or split else files
+        files = files.descend(split, record.split) if labeled or split else files
         if table := next((path for path in TABLES if labeled and path in files.openers), ""):
             records = _read_table(files, table, files.images)
         elif labeled:
@@ -101,27 +92,12 @@ def _read_layout(files: Files, record: DatasetRecord, split: str) -> Rows:
             records = [(path, {}) for path in files.images]
     used = {path for path in (table, *dict(records)) if path}
     unused = files.only({*files.images, *used}, NO_IMAGE).only(used, "no label")
-    by_folder = labeled and not table and any("label" in cells for _, cells in records)
-    rows = _make_rows(files, record, records)
-    return replace(rows, notes=(*unused.notes, *notes), names=names, by_folder=by_folder)
+    rows = _rows(files, record, records)
+    by_folder = labeled and not table and "label" in rows.columns
+    return replace(rows, notes=(*unused.notes, *notes), by_folder=by_folder)
 
 
-def _make_rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
-    paths = [path for path, _ in records]
-    columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
-    names = dict.fromkeys(name for _, cells in records for name in cells)
-    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
-    read = partial(_read_row, [files.openers[path] if path else None for path in paths])
-    return Rows(name=record.name, source=as_text(files.source), count=len(paths), read=read, columns=columns)
-
-
-def _read_row(openers: Sequence[Opener | None], row: int) -> bytes:
-    if (opener := openers[row]) is None:
-        raise FileNotFoundError(2, "no such file")
-    return read_file(opener)
-
-
-def _captioned(files: Files, record: DatasetRecord) -> Rows:
+def _videos(files: Files, record: DatasetRecord) -> Rows:
     """Read videos, or archives of them, with captions from a table: the record's, or the only one."""
     tables = files.ending_in(".json", ".jsonl", ".csv")
     tables = [path for path in tables if path.rpartition("/")[2] == record.annotations] or tables
@@ -130,12 +106,32 @@ def _captioned(files: Files, record: DatasetRecord) -> Rows:
         raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
     entries = read_rows(files.read(tables[0]), tables[0])
     if not files.ending_in(*VIDEOS):
-        files = unpack(files, files.ending_in(".zip", ".tar"))
+        files = files.unpack(files.ending_in(".zip", ".tar"))
     names = [str(next(filter(None, map(entry.get, PATHS)), "")) for entry in entries]
-    matched = match(names, files.ending_in(*VIDEOS), files.source, VIDEOS)
+    paths = match(names, files.ending_in(*VIDEOS), files.source, VIDEOS)
     captions = [entry.get("caption", entry.get("captions")) for entry in entries]
-    cells = ({"file": name, "caption": caption} for name, caption in zip(names, captions, strict=True))
-    return replace(_make_rows(files, record, [*zip(matched, cells, strict=True)]), are_videos=True)
+    cells = [{"file": name, "caption": cell} for name, cell in zip(names, captions, strict=True)]
+    return replace(_rows(files, record, [*zip(paths, cells, strict=True)]), are_videos=True)
+
+
+def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
+    paths = [path for path, _ in records]
+    columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
+    names = dict.fromkeys(name for _, cells in records for name in cells)
+    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
+    return Rows(
+        name=record.name,
+        source=as_text(files.source),
+        count=len(paths),
+        read=partial(_read_row, files, paths),
+        columns=columns,
+    )
+
+
+def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:
+    if (path := paths[row]) is None:
+        raise FileNotFoundError(2, "no such file")
+    return files.read(path)
 
 
 def _webdataset(files: Files) -> list[_Row]:

@@ -66,42 +66,40 @@ def read_parquet(
     """
     groups: list[_Group] = []
     columns: dict[str, list[Any]] = {}
-    candidates: Sequence[str] = ()
+    candidates: list[str] = []
     classes: dict[str, dict[str, None]] = defaultdict(dict)
     image_column, total = "", 0
-    for number, (path, opener) in enumerate(files.items(), 1):
-        try:
+    try:
+        for path, opener in files.items():
             opened = _open(opener, os.getpid())
-            schema = opened.schema_arrow
+            schema, listed = opened.schema_arrow, _class_names(opened.schema_arrow)
             if not image_column:
                 image_column, *others = image_columns(schema, record.image)
                 left_out = {image_column, *others} if record.kind != "images" else {*schema.names}
-                columns = {name: [] for name in schema.names if name not in left_out}
-                candidates = [*columns]
+                candidates = [name for name in schema.names if name not in left_out]
+                columns = {name: [] for name in candidates}
             if missing := {*columns, image_column} - {*schema.names}:
                 raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
             columns = {name: columns[name] for name in columns if _holds_one(schema.field(name).type)}
-            for name, listed in (names := _class_names(schema)).items():
-                classes[name] |= dict.fromkeys(listed)
-            end = None if max_rows is None else -(-max_rows * number // len(files))
+            for name in listed:
+                classes[name] |= dict.fromkeys(listed[name])
+            end = None if max_rows is None else total + -(-max_rows // len(files))
             chosen, total = _choose_groups(opened.metadata, opener, total, end)
             for group in chosen:  # the columns of a group are next to each other in the file
                 table = opened.read_row_group(group.number, columns=[*columns])
-                for name in [*columns]:
+                for name in table.column_names:
                     cells = [*map(_plain, table.column(name).to_pylist())]
                     if any(isinstance(cell, bytes | list) for cell in cells):
                         del columns[name]
-                    elif name in names:
-                        columns[name] += _by_name(cells, names[name], f"{name!r} of {record.name!r}")
                     else:
-                        columns[name] += cells
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            if hasattr(error, "response") or isinstance(error, InputError):  # the Hub failed, not the file
-                raise
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
-        groups += chosen
-        columns = {name: cells[:total] for name, cells in columns.items()}
+                        columns[name] += _by_name(cells, listed.get(name), f"{name!r} of {record.name!r}")
+            groups += chosen
+            columns = {name: cells[:total] for name, cells in columns.items()}
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if hasattr(error, "response") or isinstance(error, InputError):  # the Hub failed, not the file
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
     return Rows(
         name=record.name,
         source=source,
@@ -122,9 +120,8 @@ def _choose_groups(
         sizes = f"{largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read"
         raise ValueError(f"a row group has {sizes}: write smaller ones, such as row_group_size=1000")
     end = first + metadata.num_rows if end is None else end
-    needed = -(-(end - first) * len(groups) // max(1, metadata.num_rows))
     chosen: list[_Group] = []
-    for number in spread(len(groups), needed):
+    for number in spread(len(groups), -(-(end - first) * len(groups) // max(1, metadata.num_rows))):
         count, size = groups[number].num_rows, max(1, groups[number].total_byte_size)
         chosen.append(_Group(opener, number, first, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
         first += count
@@ -187,13 +184,13 @@ def _plain(cell: Any) -> Any:
     return cell if isinstance(cell, str | int | float | bytes | list | None) else str(cell)
 
 
-def _by_name(cells: Sequence[Any], names: Sequence[str], column: str) -> list[str | None]:
-    """Replace class numbers of a column by names: the files' own lists may differ in order."""
+def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list[Any]:
+    """Replace class numbers of a column by names, if it has any: the files' lists may differ in order."""
+    if names is None:
+        return cells
     numbers = {cell for cell in cells if cell not in (None, -1)}
     if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
-        raise InputError(
-            f"The column {column} has the class number {wrong[0]}, but names of only {len(names)} classes."
-        )
+        raise InputError(f"The column {column} has class number {wrong[0]}, but only {len(names)} names.")
     return [names[cell] if cell in numbers else None for cell in cells]
 
 
