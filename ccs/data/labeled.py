@@ -1,7 +1,7 @@
 """Make sets of rows: images with classes, and people with their groups, as a record or the columns tell."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 from ccs import paper
 from ccs.data import AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
 from ccs.data.clips import make_clips
-from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
+from ccs.data.names import are_numbers, in_order, merge_spellings, wordnet_names
+from ccs.data.rows import ALL, SEVERAL, Rows, Sample, fingerprint
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -18,6 +19,8 @@ MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
 LABELS = ("label", "cls", "class", "y")
 """Columns of the classes in a user's table."""
+_OF_SETS = ("a1_type", "a1", "a2_type", "a2", "caption", "counterfactual_set")
+"""Columns of SocialCounterfactuals."""
 
 
 def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[str]) -> AnySet:
@@ -27,17 +30,17 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
         record: The set's record; its kind says what is made.
         rows: Its rows.
         sample: The images to draw, from each class, group, or folder.
-        names: The names of the classes, or the columns of groups.
+        names: The names of the classes.
 
     Raises:
-        InputError: If the rows don't make such a dataset, or a copy of a known dataset isn't as recorded.
+        InputError: If the rows don't make such a dataset.
     """
     if rows.are_videos:
         return make_clips(record, rows, sample.max_rows)
-    if record.kind == "classification":
-        return _with_classes(record, rows, sample, names)
     if record.kind == "bias":
         return make_people(record, rows, sample)
+    if record.kind == "classification":
+        return _make_classes(record, rows, sample, names or rows.names)
     folders = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     return ImageSet(**rows.readable(sample, strata=folders)[1])
 
@@ -45,34 +48,36 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
 # Classes --------------------------------------------------------------------------------------------------
 
 
-def _with_classes(
+def _make_classes(
     record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[str]
 ) -> ClassificationSet:
     """Make images with one class each; names are those of the classes, in the order of their numbers."""
-    if not rows.count:
-        reason = f"{rows.source!r} has no class folders with images in them."
-        raise InputError(" ".join((reason, *rows.notes[:3])))
     column = next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
-    numbers, classes, notes = _number_classes(record, rows, column, names or rows.names)
+    numbers, classes, notes = _number_classes(record, rows, column, names)
     record.require_recorded(rows.source, len(classes), record.class_count, "classes")
     if len(classes) < 2:
         listed = ", ".join(classes)
         raise InputError(f"{rows.source!r} has only one class, {listed!r}: give the folder of the classes.")
-    if missing := sorted({name for subset in record.subsets.values() for name in subset} - {*classes}):
-        raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
+    if missing := {name for subset in record.subsets.values() for name in subset} - {*classes}:
+        raise InputError(f"{record.name!r} lacks the class {min(missing)!r}, which one of its subsets needs.")
     unlabeled = {row: "no label" for row, number in enumerate(numbers) if number < 0}
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
-    groups: dict[str, np.ndarray] = {}  # columns such as the place of Waterbirds
+    labels = np.array(numbers, np.int64)[at]
+    fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
+    groups = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
         if all(isinstance(cell, str | int) for cell in rows.columns[name]):
             cells = np.array(rows.strings(name))[at]
             if 2 <= len({*cells}) <= MOST_NUMBERS and "" not in cells:
                 groups[name] = cells
-    labels = np.array(numbers, np.int64)[at]
-    fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
-    subsets = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
-    fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
-    return ClassificationSet(labels=labels, subsets=subsets, groups=groups, **fields)
+    return ClassificationSet(
+        labels=labels,
+        classes=tuple(classes),
+        templates=templates(record.templates),
+        subsets={name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()},
+        groups=groups,
+        **fields,
+    )
 
 
 def _number_classes(
@@ -84,26 +89,23 @@ def _number_classes(
     if is_bare:
         labels = ["" if label == "-1" else label for label in labels]
     if record.first_word:
-        labels, listed = ([re.split("[ _]", name)[0] for name in part] for part in (labels, listed))
-        listed = in_order({*listed})
-    listed = listed or in_order({*labels} - {""})
+        labels = [re.split("[ _]", label)[0] for label in labels]
+        listed = in_order({re.split("[ _]", name)[0] for name in listed})
     merged, notes = (labels, []) if record.known else merge_spellings(labels)
     replaced = {*labels} - {*merged}
-    classes = [name for name in listed if name not in replaced]
+    classes = [name for name in listed or in_order({*labels} - {""}) if name not in replaced]
     number = {name: place for place, name in enumerate(classes)}
-    has_numbers = are_numbers(classes)
-    if is_bare and not (names and has_numbers):
-        raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
-    if names and has_numbers and all(int(name) < len(names) for name in classes):
+    if names and are_numbers(classes) and all(int(name) < len(names) for name in classes):
         number, classes = {name: int(name) for name in classes}, list(names)  # some may have no images
     elif is_bare:
-        raise InputError(f"{record.name!r} has class {classes[-1]} but only {len(names)} names.")
+        why = f"class {classes[-1]} has no name ({len(names)} given)"
+        raise InputError(f"The labels of {record.name!r} are bare numbers: {why}.")
     elif names:
         classes = list(renamed(classes, names, record.name))
     elif rows.by_folder:
         classes = [name.replace("-", " ") for name in classes]
     if record.names == "wordnet":
-        classes = _wordnet_names(classes)
+        classes = wordnet_names(classes)
     elif record.names == "column":
         separators = (" ", "_") if record.joined else ("_", " ")
         classes = [record.renames.get(name, name).replace(*separators) for name in classes]
@@ -157,60 +159,68 @@ def make_people(
     Raises:
         InputError: If no column groups the images.
     """
-    if not rows.count:
-        reason = f"{rows.source} has neither a labels.csv nor one folder of images per group."
-        raise InputError(" ".join((reason, *rows.notes[:3])))
-    if record.groups and "a1_type" in rows.columns:
-        return _counterfactuals(record, rows, sample)
+    in_sets = bool(record.groups) and "a1_type" in rows.columns
+    column_of = record.groups or _column_of_attributes(rows, attributes)
+    usable = [column for column in column_of.values() if record.groups or column in rows.columns]
+    cells = {column: rows.strings(column) for column in (_OF_SETS if in_sets else usable)}
     notes: list[str] = []
-    if record.groups:
-        groups = {name: rows.strings(column) for name, column in record.groups.items()}
-        if unknown := {*groups["race"]} - {*record.renames}:
-            raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
-        groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+    if in_sets:
+        groups, left_out, strata = _groups_of_sets(record, cells)
     else:
-        groups, notes = _read_groups(rows, attributes)
-    empty = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
-    at, fields = rows.readable(sample, empty, list(zip(*groups.values(), strict=True)), notes)
-    arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
-    if record.groups:
+        if record.groups:
+            groups = {name: cells[column] for name, column in column_of.items()}
+            if unknown := {*groups["race"]} - {*record.renames}:
+                raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
+            groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+        else:
+            groups = _read_groups(rows, column_of, cells, bool(attributes), notes)
+        left_out = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
+        strata = list(zip(*groups.values(), strict=True))
+    at, fields = rows.readable(sample, left_out, strata, notes)
+    arrays = {name: np.array(groups[name])[at] for name in groups}
+    k = dict.fromkeys(arrays, max(1, len(at) // 10))
+    if in_sets:
+        k, pools = dict(record.k), np.array(strata)[at]
+        fields |= _pools_of_sets(record, pools, np.array(cells["counterfactual_set"])[at], fields["notes"])
+    elif record.groups:
         share = min(1.0, len(at) / (record.sample or record.rows))
-        return _gallery(arrays, {name: max(1, round(k * share)) for name, k in record.k.items()}, fields)
-    varying = {name: cells for name, cells in arrays.items() if len({*cells}) > 1}
-    if not varying or (attributes and len(varying) < len(arrays)):
-        alike = min(arrays.keys() - varying)
-        raise InputError(f"All images of {rows.name} that can be used are of one group of {alike!r}.")
-    return _gallery(varying, dict.fromkeys(varying, max(1, len(at) // 10)), fields)
-
-
-def _gallery(
-    groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str, Any], **others: Any
-) -> BiasSet:
-    labels = {attribute: cells.tolist() for attribute, cells in groups.items()}
+        k = {name: max(1, round(most * share)) for name, most in record.k.items()}
+    else:
+        varying = {name: labels for name, labels in arrays.items() if len({*labels}) > 1}
+        if not varying or (attributes and len(varying) < len(arrays)):
+            alike = min(arrays.keys() - varying)
+            raise InputError(f"All images of {rows.name} that can be used are of one group of {alike!r}.")
+        arrays, k = varying, {name: k[name] for name in varying}
+    labels = {name: of_images.tolist() for name, of_images in arrays.items()}
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels)
     prompts = {"occupations": paper.occupations(), "templates": paper.templates()}
-    return BiasSet(groups=groups, k=k, **fields, **prompts | others)
+    return BiasSet(groups=arrays, k=k, **prompts | fields)
 
 
-def _read_groups(rows: Rows, attributes: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return each row's groups by attribute, and notes on merged groups and other columns.
-
-    More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows of a column
-    that the user doesn't name.
-    """
+def _column_of_attributes(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a user's attributes, by default of those with usual names, or else all."""
     columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
     column_of = {"group" if name == "label" else name.replace("_", " "): name for name in columns}
     usual = [name for name in column_of if column_of[name] in ATTRIBUTES]
+    return {name: column_of.get(name, "") for name in attributes or usual or column_of}
+
+
+def _read_groups(
+    rows: Rows, column_of: Mapping[str, str], texts: Mapping[str, list[str]], named: bool, notes: list[str]
+) -> dict[str, list[str]]:
+    """Return each row's groups by attribute, and add notes on merged groups and other columns.
+
+    More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows of a column
+    that isn't named by the user.
+    """
     groups: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
-    notes: list[str] = []
-    for name in attributes or usual or column_of:
-        if (column := column_of.get(name, "")) not in rows.columns:
+    for name, column in column_of.items():
+        if (cells := texts.get(column)) is None:
             refused[name] = SEVERAL if column in rows.unusable else "there is no such column"
             continue
-        cells = rows.strings(column)
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
-        numbers_rows = not attributes and len(labels) == n_known > MOST_GROUPS
+        numbers_rows = not named and len(labels) == n_known > MOST_GROUPS
         whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
         if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
             tens = {label: int(float(label)) // 10 * 10 for label in labels}
@@ -223,40 +233,56 @@ def _read_groups(rows: Rows, attributes: Sequence[str]) -> tuple[dict[str, list[
         else:
             alike = f"all have {min(labels)[:40]!r}" if len(labels) == 1 else ""
             refused[name] = alike or f"it has {len(labels)} groups"
-    if not groups or (refused and attributes):
+    if not groups or (refused and named):
         name, reason = next(iter(refused.items()), ("", "it has no columns of groups"))
-        raise InputError(
-            f"{rows.name} has no attribute{f' {name!r}' * bool(attributes)} of 2 to {MOST_GROUPS} groups "
-            f"(columns: {', '.join(column_of) or 'none'}; {f'{name!r}: ' if name else ''}{reason})."
-        )
-    return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
+        listed = ", ".join(column for column in (*rows.columns, *rows.unusable) if column != "file")
+        which = f" {name!r}" if named else ""
+        reason = f"columns: {listed or 'none'}; {f'{name!r}: ' if name else ''}{reason}"
+        raise InputError(f"{rows.name} has no attribute{which} of 2 to {MOST_GROUPS} groups ({reason}).")
+    notes += [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
+    return groups
 
 
-def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasSet:
-    """Make SocialCounterfactuals of those sets that vary all of the record's attributes.
+# SocialCounterfactuals ------------------------------------------------------------------------------------
+
+
+def _groups_of_sets(
+    record: DatasetRecord, cells: Mapping[str, list[str]]
+) -> tuple[dict[str, list[str]], dict[int, str], list[str]]:
+    """Return each row's groups, the rows to leave out, and each row's occupation.
 
     A row names the two attributes that its set varies, in either order, and its caption ends with the
-    occupation, which is left out if it has fewer images than the largest cut-off, or only those of one set:
-    these can't be resampled, nor split into the halves of cross-fitted metrics.
+    occupation. Sets that don't vary all of the record's attributes are left out.
     """
-    pairs = zip(*map(rows.strings, ("a1_type", "a1", "a2_type", "a2")), strict=True)
+    pairs = zip(*(cells[name] for name in _OF_SETS[:4]), strict=True)
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
     # The paper's code uses the last word of the file's name, which has the same words as the caption.
-    occupation_of = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
-    known, smallest = {*paper.occupations()}, max(record.k.values())
-    others = {
+    occupations = [text.lower().strip(" .").rpartition(" ")[2] for text in cells["caption"]]
+    known = {*paper.occupations()}
+    left_out = {
         row: ""
-        for row, cells in enumerate(varied)
-        if not {*record.groups} <= {*cells} or occupation_of[row] not in known
+        for row, of_row in enumerate(varied)
+        if not {*record.groups} <= {*of_row} or occupations[row] not in known
     }
-    at, fields = rows.readable(sample, others, occupation_of)
-    pools, sets = np.array(occupation_of)[at], np.array(rows.strings("counterfactual_set"))[at]
+    groups = {name: [of_row.get(name, "") for of_row in varied] for name in record.groups}
+    return groups, left_out, occupations
+
+
+def _pools_of_sets(
+    record: DatasetRecord, pools: np.ndarray, sets: np.ndarray, notes: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the fields of occupations that rank their own images.
+
+    An occupation is left out if it has fewer images than the largest cut-off, or only those of one set: these
+    can't be resampled, nor split into the halves of cross-fitted metrics.
+    """
+    smallest = max(record.k.values())
     counts = {name: ((pools == name).sum(), len({*sets[pools == name]})) for name in paper.occupations()}
     ranked = tuple(name for name, (images, n_sets) in counts.items() if images >= smallest and n_sets > 1)
     if not ranked:
         raise InputError(f"No occupation of {record.name!r} has {smallest} images of two sets or more.")
-    few = [name for name in counts if name not in ranked]
-    fields["notes"] += tuple("occupation {}: only {} images (sets: {})".format(n, *counts[n]) for n in few)
-    groups = {attribute: np.array([varied[row][attribute] for row in at]) for attribute in record.groups}
+    few = (
+        "occupation {}: only {} images (sets: {})".format(n, *counts[n]) for n in counts if n not in ranked
+    )
     units = np.unique(sets, return_inverse=True)[1].astype(np.int64)
-    return _gallery(groups, dict(record.k), fields, occupations=ranked, pools=pools, units=units)
+    return {"occupations": ranked, "pools": pools, "units": units, "notes": (*notes, *few)}

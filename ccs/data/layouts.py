@@ -70,6 +70,9 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
             rows = _images(files.unpack(files.openers), record, "")
     else:
         rows = _images(files, record, split)
+    if not rows.count and record.kind != "images":
+        reason = f"{rows.source!r} has neither a labels.csv nor images in folders of classes or groups."
+        raise InputError(" ".join((reason, *rows.notes[:3])))
     unit = "clips" if rows.are_videos else "images"
     record.require_recorded(rows.source, rows.count, record.rows, unit)
     return replace(rows, names=names)
@@ -275,17 +278,15 @@ def match(
     for row in rows:
         parts = _parts(row, endings)
         fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
-        longest = max(fits.values(), default=0)
-        best = [file for file, fit in fits.items() if fit == longest > 0]
+        best = [file for file, fit in fits.items() if fit == max(fits.values()) > 0] or [None]
         if len(best) > 1:
-            fit = f"{as_text(row)[:200]!r} fits two files, {' and '.join(map(as_text, best[:2]))}"
-            raise InputError(f"{name}: {fit}; write more of its path.")
-        fitting = best[0] if best else None
-        if fitting and fitting in row_of:
-            twice = f"{as_text(fitting)} twice, as {row_of[fitting]!r} and {row!r}"
+            two = " and ".join(map(as_text, filter(None, best[:2])))
+            raise InputError(f"{name}: {as_text(row)[:200]!r} fits two files, {two}; write more of its path.")
+        if best[0] and best[0] in row_of:
+            twice = f"{as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}"
             raise InputError(f"{name} names {twice}; an image has one row.")
-        row_of[fitting] = row
-        matched.append(fitting)
+        row_of[best[0]] = row
+        matched += best
     return matched
 
 

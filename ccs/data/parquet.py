@@ -23,7 +23,8 @@ import pyarrow.types as kinds
 
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, Opener
-from ccs.data.rows import Rows, spread, tidy
+from ccs.data.names import tidy
+from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")

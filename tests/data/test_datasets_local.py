@@ -114,7 +114,7 @@ def test_class_folders(tmp_path):
     assert (renamed.classes, renamed.labels.tolist()) == (("bird", "fox"), [1])
     with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
         open_dataset(str(tmp_path / "animals"), classes=["bird"])
-    with pytest.raises(InputError, match="no class folders"):
+    with pytest.raises(InputError, match=r"neither a labels\.csv nor images"):
         open_dataset(str(tmp_path / "animals/test/owl"))
     assert renamed.source == f"{tmp_path / 'animals'} (split test)"
     assert dataset.notes == (
@@ -132,9 +132,9 @@ def test_class_folders(tmp_path):
         ([1, 2, 1], ["w", "x", "y"], ["x", "y", "x"]),
         ([0.0, 2.0, -1.0], ["w", "x", "y"], ["w", "y"]),
         ([0.0, 2.0, float("nan")], ["w", "x", "y"], ["w", "y"]),
-        ([1, 2, 3], ["x", "y", "z"], "has class 3 but only 3 names"),
-        ([1, 2, 1], None, "bare numbers and nothing names"),
-        ([0.5, 1.5, 0.5], ["x", "y"], "bare numbers and nothing names"),
+        ([1, 2, 3], ["x", "y", "z"], "bare numbers: class 3 has no name"),
+        ([1, 2, 1], None, "bare numbers: class 2 has no name"),
+        ([0.5, 1.5, 0.5], ["x", "y"], "bare numbers: class 1.5 has no name"),
     ],
 )
 def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, result):

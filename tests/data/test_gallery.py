@@ -48,7 +48,7 @@ def test_a_zip_file_beyond_the_limits_is_refused():
     two = {"a/1.png": image, "b/2.png": image}
     with pytest.raises(InputError, match="cannot be read"):
         open_upload(b"PK no zip", "own:1")
-    with pytest.raises(InputError, match=r"neither a labels\.csv nor one folder"):
+    with pytest.raises(InputError, match=r"neither a labels\.csv nor images"):
         open_upload(zipped({"1.png": image}), "own:1")
     with pytest.raises(InputError, match="more than 64 MB once unpacked"):  # few bytes if packed
         open_upload(zipped({"a/1.png": blank, "a/2.png": blank}), "own:1")
