@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from PIL import Image
 
@@ -16,11 +16,11 @@ from ccs.data.rows import Rows
 from ccs.errors import InputError, require
 
 
-def frames(video: IO[bytes] | str | Path, count: int) -> tuple[Image.Image, ...]:
+def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
     """Decode the frames that are shown at the middle of equal parts of a video's duration.
 
     Args:
-        video: The video's path or file.
+        video: The video, or its path.
         count: The number of frames.
 
     Returns:
@@ -54,13 +54,13 @@ def frames(video: IO[bytes] | str | Path, count: int) -> tuple[Image.Image, ...]
 
 
 @contextmanager
-def _opened(video: IO[bytes] | str | Path) -> Iterator[tuple[Any, Any, float]]:
+def _opened(video: bytes | str | Path) -> Iterator[tuple[Any, Any, float]]:
     """Open a video: its container, its stream, and its seconds. Raises OSError or ValueError."""
     require("data", "av")
     import av  # here, because only clips need it and its import is slow
 
     container: Any
-    with av.open(video) as container:
+    with av.open(BytesIO(video) if isinstance(video, bytes) else video) as container:
         if not container.streams.video:
             raise ValueError("no video stream")
         stream = container.streams.video[0]
@@ -68,10 +68,6 @@ def _opened(video: IO[bytes] | str | Path) -> Iterator[tuple[Any, Any, float]]:
         if not (seconds := seconds or float((container.duration or 0) / av.time_base)):
             raise ValueError("its duration is not known")
         yield container, stream, seconds
-
-
-def _clip(data: bytes, count: int) -> tuple[Image.Image, ...]:
-    return frames(BytesIO(data), count)
 
 
 def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) -> RetrievalSet:
@@ -93,7 +89,7 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
             data = rows.read(row)
             if not cell:
                 raise ValueError("no caption")
-            with _opened(BytesIO(data)) as (container, stream, _):
+            with _opened(data) as (container, stream, _):
                 if next(container.decode(stream), None) is None:
                     raise ValueError("no frame can be decoded")
             captions[row] = tuple(cell) if isinstance(cell, list) else (cell,)
@@ -105,7 +101,7 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
         raise InputError(" ".join((refusal, *skipped[:1])))
     return RetrievalSet(
         name=record.name,
-        clips=Lazy(partial(_clip, count=record.frames), Lazy(rows.read, tuple(captions))),
+        clips=Lazy(partial(frames, count=record.frames), Lazy(rows.read, tuple(captions))),
         captions=tuple(captions.values()),
         fingerprint=total.hexdigest(),
         source=rows.source,

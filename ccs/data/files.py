@@ -261,8 +261,8 @@ def _in_archive(opener: Opener) -> _Listed:
         elif start[257:262] == b"ustar":
             with tarfile.open(fileobj=stream, mode="r:") as tar:
                 for entry in filter(tarfile.TarInfo.isreg, tar):
-                    member = partial(_open_range, opener, entry.offset_data, entry.size)
-                    yield entry.name.removeprefix("./"), member
+                    place = partial(_open_range, opener, entry.offset_data, entry.size)
+                    yield entry.name.removeprefix("./"), place
         elif not start.startswith(b"PK"):
             raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():

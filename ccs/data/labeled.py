@@ -9,8 +9,7 @@ import numpy as np
 from ccs import paper
 from ccs.data import AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
 from ccs.data.clips import make_clips
-from ccs.data.names import are_numbers, in_order, merge_spellings, wordnet_names
-from ccs.data.rows import ALL, SEVERAL, Rows, Sample, fingerprint
+from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -19,7 +18,7 @@ MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
 LABELS = ("label", "cls", "class", "y")
 """Columns of the classes in a user's table."""
-_OF_SETS = ("a1_type", "a1", "a2_type", "a2", "caption", "counterfactual_set")
+_SETS = ("a1_type", "a1", "a2_type", "a2", "caption", "counterfactual_set")
 """Columns of SocialCounterfactuals."""
 
 
@@ -105,7 +104,7 @@ def _number_classes(
     elif rows.by_folder:
         classes = [name.replace("-", " ") for name in classes]
     if record.names == "wordnet":
-        classes = wordnet_names(classes)
+        classes = _wordnet_names(classes)
     elif record.names == "column":
         separators = (" ", "_") if record.joined else ("_", " ")
         classes = [record.renames.get(name, name).replace(*separators) for name in classes]
@@ -126,6 +125,18 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
     return tuple(names)
+
+
+def __wordnet_names(ids: Sequence[str]) -> list[str]:
+    """Return open_clip's class names of WordNet ids ("n01440764": "tench"); InputError for an unknown id."""
+    import open_clip
+    from timm.data.imagenet_info import ImageNetInfo
+
+    listed = ImageNetInfo().label_names()  # type: ignore[no-untyped-call]
+    known = dict(zip(listed, open_clip.IMAGENET_CLASSNAMES, strict=True))
+    if unknown := [wordnet_id for wordnet_id in ids if wordnet_id not in known]:
+        raise InputError(f"{unknown[0]!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
+    return [known[wordnet_id] for wordnet_id in ids]
 
 
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
@@ -160,65 +171,67 @@ def make_people(
         InputError: If no column groups the images.
     """
     in_sets = bool(record.groups) and "a1_type" in rows.columns
-    column_of = record.groups or _column_of_attributes(rows, attributes)
-    usable = [column for column in column_of.values() if record.groups or column in rows.columns]
-    cells = {column: rows.strings(column) for column in (_OF_SETS if in_sets else usable)}
+    columns = dict(zip(_SETS, _SETS, strict=True)) if in_sets else record.groups
+    columns = columns or _columns_of_groups(rows, attributes)
+    groups = {name: rows.strings(column) for name, column in columns.items() if column not in rows.unusable}
     notes: list[str] = []
+    occupations: Sequence[str] = ()
     if in_sets:
-        groups, left_out, strata = _groups_of_sets(record, cells)
+        sets = groups["counterfactual_set"]
+        groups, occupations = _groups_of_sets(record, groups)
+    elif not record.groups:
+        refused = dict.fromkeys(columns.keys() - groups, SEVERAL)
+        groups, notes = _read_groups(rows.name, groups, refused, bool(attributes))
+    elif unknown := {*groups["race"]} - {*record.renames}:
+        raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
     else:
-        if record.groups:
-            groups = {name: cells[column] for name, column in column_of.items()}
-            if unknown := {*groups["race"]} - {*record.renames}:
-                raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
-            groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
-        else:
-            groups = _read_groups(rows, column_of, cells, bool(attributes), notes)
-        left_out = {row: f"no {name}" for name in groups for row, cell in enumerate(groups[name]) if not cell}
-        strata = list(zip(*groups.values(), strict=True))
-    at, fields = rows.readable(sample, left_out, strata, notes)
-    arrays = {name: np.array(groups[name])[at] for name in groups}
-    k = dict.fromkeys(arrays, max(1, len(at) // 10))
+        groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+    reasons = {name: "" if in_sets else f"no {name}" for name in groups}
+    empty = {row: reasons[name] for name in groups for row, cell in enumerate(groups[name]) if not cell}
+    strata = occupations or list(zip(*groups.values(), strict=True))
+    at, fields = rows.readable(sample, empty, strata, notes)
+    arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
     if in_sets:
-        k, pools = dict(record.k), np.array(strata)[at]
-        fields |= _pools_of_sets(record, pools, np.array(cells["counterfactual_set"])[at], fields["notes"])
-    elif record.groups:
+        pools = _pools_of_sets(record, np.array(occupations)[at], np.array(sets)[at], fields["notes"])
+        return _gallery(arrays, dict(record.k), fields | pools)
+    if record.groups:
         share = min(1.0, len(at) / (record.sample or record.rows))
-        k = {name: max(1, round(most * share)) for name, most in record.k.items()}
-    else:
-        varying = {name: labels for name, labels in arrays.items() if len({*labels}) > 1}
-        if not varying or (attributes and len(varying) < len(arrays)):
-            alike = min(arrays.keys() - varying)
-            raise InputError(f"All images of {rows.name} that can be used are of one group of {alike!r}.")
-        arrays, k = varying, {name: k[name] for name in varying}
-    labels = {name: of_images.tolist() for name, of_images in arrays.items()}
+        return _gallery(arrays, {name: max(1, round(k * share)) for name, k in record.k.items()}, fields)
+    varying = {name: cells for name, cells in arrays.items() if len({*cells}) > 1}
+    if alike := [name for name in arrays if name not in varying and (attributes or not varying)]:
+        raise InputError(f"All images of {rows.name} that can be used are of one group of {alike[0]!r}.")
+    return _gallery(varying, dict.fromkeys(varying, max(1, len(at) // 10)), fields)
+
+
+def _gallery(groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str, Any]) -> BiasSet:
+    labels = {attribute: cells.tolist() for attribute, cells in groups.items()}
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels)
     prompts = {"occupations": paper.occupations(), "templates": paper.templates()}
-    return BiasSet(groups=arrays, k=k, **prompts | fields)
+    return BiasSet(groups=groups, k=k, **prompts | fields)
 
 
-def _column_of_attributes(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
-    """Return the columns of a user's attributes, by default of those with usual names, or else all."""
+def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
+    """Return attribute -> column: the user's, or else those of usual names, or else all."""
     columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
     column_of = {"group" if name == "label" else name.replace("_", " "): name for name in columns}
     usual = [name for name in column_of if column_of[name] in ATTRIBUTES]
-    return {name: column_of.get(name, "") for name in attributes or usual or column_of}
+    if absent := [name for name in attributes if name not in column_of]:
+        listed = ", ".join(column_of) or "none"
+        raise InputError(f"{rows.name} has no attribute {absent[0]!r}; its columns of groups are {listed}.")
+    return {name: column_of[name] for name in attributes or usual or column_of}
 
 
 def _read_groups(
-    rows: Rows, column_of: Mapping[str, str], texts: Mapping[str, list[str]], named: bool, notes: list[str]
-) -> dict[str, list[str]]:
-    """Return each row's groups by attribute, and add notes on merged groups and other columns.
+    source: str, columns: Mapping[str, list[str]], refused: dict[str, str], named: bool
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
     More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows of a column
     that isn't named by the user.
     """
     groups: dict[str, list[str]] = {}
-    refused: dict[str, str] = {}
-    for name, column in column_of.items():
-        if (cells := texts.get(column)) is None:
-            refused[name] = SEVERAL if column in rows.unusable else "there is no such column"
-            continue
+    notes: list[str] = []
+    for name, cells in columns.items():
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
         numbers_rows = not named and len(labels) == n_known > MOST_GROUPS
         whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
@@ -234,38 +247,28 @@ def _read_groups(
             alike = f"all have {min(labels)[:40]!r}" if len(labels) == 1 else ""
             refused[name] = alike or f"it has {len(labels)} groups"
     if not groups or (refused and named):
-        name, reason = next(iter(refused.items()), ("", "it has no columns of groups"))
-        listed = ", ".join(column for column in (*rows.columns, *rows.unusable) if column != "file")
-        which = f" {name!r}" if named else ""
-        reason = f"columns: {listed or 'none'}; {f'{name!r}: ' if name else ''}{reason}"
-        raise InputError(f"{rows.name} has no attribute{which} of 2 to {MOST_GROUPS} groups ({reason}).")
-    notes += [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
-    return groups
-
-
-# SocialCounterfactuals ------------------------------------------------------------------------------------
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in refused.items()) or "there is no column"
+        raise InputError(f"{source} has no attribute of 2 to {MOST_GROUPS} groups ({reasons[:500]}).")
+    return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
 
 
 def _groups_of_sets(
     record: DatasetRecord, cells: Mapping[str, list[str]]
-) -> tuple[dict[str, list[str]], dict[int, str], list[str]]:
-    """Return each row's groups, the rows to leave out, and each row's occupation.
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return each row's groups and occupation in SocialCounterfactuals.
 
     A row names the two attributes that its set varies, in either order, and its caption ends with the
-    occupation. Sets that don't vary all of the record's attributes are left out.
+    occupation. Groups are "" in sets that don't vary all of the record's attributes.
     """
-    pairs = zip(*(cells[name] for name in _OF_SETS[:4]), strict=True)
+    pairs = zip(*(cells[name] for name in _SETS[:4]), strict=True)
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
     # The paper's code uses the last word of the file's name, which has the same words as the caption.
     occupations = [text.lower().strip(" .").rpartition(" ")[2] for text in cells["caption"]]
     known = {*paper.occupations()}
-    left_out = {
-        row: ""
-        for row, of_row in enumerate(varied)
-        if not {*record.groups} <= {*of_row} or occupations[row] not in known
-    }
-    groups = {name: [of_row.get(name, "") for of_row in varied] for name in record.groups}
-    return groups, left_out, occupations
+    for row, groups in enumerate(varied):
+        if not {*record.groups} <= {*groups} or occupations[row] not in known:
+            varied[row] = dict.fromkeys(record.groups, "")
+    return {name: [groups[name] for groups in varied] for name in record.groups}, occupations
 
 
 def _pools_of_sets(
@@ -281,8 +284,8 @@ def _pools_of_sets(
     ranked = tuple(name for name, (images, n_sets) in counts.items() if images >= smallest and n_sets > 1)
     if not ranked:
         raise InputError(f"No occupation of {record.name!r} has {smallest} images of two sets or more.")
-    few = (
+    few = [
         "occupation {}: only {} images (sets: {})".format(n, *counts[n]) for n in counts if n not in ranked
-    )
+    ]
     units = np.unique(sets, return_inverse=True)[1].astype(np.int64)
     return {"occupations": ranked, "pools": pools, "units": units, "notes": (*notes, *few)}

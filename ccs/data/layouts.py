@@ -278,15 +278,17 @@ def match(
     for row in rows:
         parts = _parts(row, endings)
         fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
-        best = [file for file, fit in fits.items() if fit == max(fits.values()) > 0] or [None]
+        longest = max(fits.values(), default=0)
+        best = [file for file, fit in fits.items() if fit == longest > 0]
         if len(best) > 1:
-            two = " and ".join(map(as_text, filter(None, best[:2])))
+            two = " and ".join(map(as_text, best[:2]))
             raise InputError(f"{name}: {as_text(row)[:200]!r} fits two files, {two}; write more of its path.")
-        if best[0] and best[0] in row_of:
-            twice = f"{as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}"
+        path = best[0] if best else None
+        if path and path in row_of:
+            twice = f"{as_text(path)} twice, as {row_of[path]!r} and {row!r}"
             raise InputError(f"{name} names {twice}; an image has one row.")
-        row_of[best[0]] = row
-        matched += best
+        row_of[path] = row
+        matched.append(path)
     return matched
 
 

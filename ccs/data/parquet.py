@@ -23,8 +23,7 @@ import pyarrow.types as kinds
 
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, Opener
-from ccs.data.names import tidy
-from ccs.data.rows import Rows, spread
+from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")

@@ -1,6 +1,9 @@
 """Rows of encoded images with columns: the one form in which every source is read."""
 
 import hashlib
+import html
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +15,6 @@ import numpy as np
 
 from ccs.data import DatasetRecord, Lazy
 from ccs.data.decoding import COMPLETE, FORMATS, UNREADABLE, decode, reason, require_complete, untrusted_image
-from ccs.data.names import tidy
 from ccs.errors import InputError, require_seed
 
 SEVERAL = "its cells are not single texts or numbers"
@@ -211,3 +213,41 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     if wanted is None or wanted >= count:
         return range(count)
     return [position * count // wanted for position in range(wanted)]
+
+
+# Names ----------------------------------------------------------------------------------------------------
+
+
+def tidy(cell: object) -> str:
+    """Return a cell as text: entities resolved, Unicode composed, single spaces, whole floats as whole."""
+    text = repr(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
+
+
+def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replace names that are one text to a model by their most frequent spelling.
+
+    Case, spaces, underscores, and hyphens make no difference.
+
+    Returns:
+        The spellings, and a note for each name that is merged into another.
+    """
+    counts = Counter(names)
+    spellings: dict[str, str] = {}
+    merged: dict[str, str] = {}
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        text = re.sub(r"_|(?<=\w)-(?=\w)", " ", tidy(name)).casefold()
+        merged[name] = spellings.setdefault(" ".join(text.split()), name)
+    notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
+    return [merged[name] for name in names], notes
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Return True if all names are whole numbers."""
+    return all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort names: whole numbers by value, others as text."""
+    names = list(names)
+    return sorted(names, key=lambda name: (int(name), name)) if are_numbers(names) else sorted(names)

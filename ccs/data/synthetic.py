@@ -11,15 +11,16 @@ from itertools import count, product
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.data.labeled import renamed
 from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
-from ccs.synthetic.variants import clip, face, show, worker
 
 VERSION = 2  # raise it when the image of the same factors changes
+FRAMES = 8
 SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRESH = 10**6
 """Scenes in the range of a seed, and the ranges that are left out because training may use them."""
@@ -40,6 +41,60 @@ CLASSES = {
 GALLERIES = ("faces", "counterfactuals")
 NAMES = (*CLASSES, "clips", *GALLERIES)
 """All synthetic datasets and galleries."""
+
+
+def _show(s: Scene, factor: str, value: str) -> Scene:
+    """Return a scene with another value of a factor.
+
+    Args:
+        s: The scene.
+        factor: A field of `Scene`; "thing", an animal or vehicle, which replaces both; "unseen", the same in
+            a style that training images don't have; or "occupation", a worker of random groups.
+        value: The value.
+    """
+    if factor == "occupation":
+        rng = np.random.default_rng((s.seed, 3))
+        gender, tone = (group[rng.integers(len(group))] for group in (words.GENDERS, words.SKIN_TONES))
+        return _worker(s, value, gender, tone)
+    change: dict[str, Any] = {factor: value}
+    if factor in ("thing", "unseen"):
+        change = {name: value if value in AROUND[name] else "" for name in ("animal", "vehicle")}
+    if factor == "unseen":
+        change["style"] = words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)]
+    return replace(s, **change)
+
+
+def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
+    """Return a scene with an adult of an occupation, with its props.
+
+    Args:
+        s: The scene.
+        occupation: What the adult works as.
+        gender: Gender presentation.
+        tone: Skin tone.
+    """
+    person: dict[str, Any] = {"gender": gender, "skin_tone": tone, "age": "adult", "hair": "", "props": True}
+    return replace(s, kind="occupation", subject=occupation, occupation=occupation, **person)
+
+
+def _face(s: Scene, row: int, gender: str, tone: str) -> Scene:
+    """Return a scene with an adult's face and nothing else.
+
+    Args:
+        s: The scene.
+        row: The number of the face, which sets its hair.
+        gender: Gender presentation.
+        tone: Skin tone.
+    """
+    person: dict[str, Any] = {"gender": gender, "skin_tone": tone, "age": "adult", "props": False}
+    person |= dict.fromkeys((*AROUND, "occupation"), "") | {"hair": words.HAIRS[row % (len(words.HAIRS) - 1)]}
+    return replace(s, kind="face", subject=gender, **person)
+
+
+def _clip(s: Scene) -> list[Image.Image]:
+    """Draw the frames of a clip in which the subject moves sideways."""
+    toward = 1 if s.seed % 2 else -1
+    return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, FRAMES)]
 
 
 def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
@@ -95,7 +150,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
     factor, classes, start, templates = CLASSES[name]
     labels = np.arange(max(300, 10 * len(classes)) if n is None else n, dtype=np.int64) % len(classes)
     pairs = zip(labels, _scenes(start, seed), strict=False)
-    scenes = [show(s, factor, classes[label]) for label, s in pairs]
+    scenes = [_show(s, factor, classes[label]) for label, s in pairs]
     fields = _fields(name, seed, scenes) | {"classes": classes, "templates": templates}
     return ClassificationSet(images=Lazy(draw, scenes), labels=labels, **fields)
 
@@ -115,7 +170,7 @@ def retrieval_set(n: int | None = None, seed: int | None = None) -> RetrievalSet
             scenes.setdefault(full_caption(s), s)
     fields = _fields("clips", seed, [*scenes.values()], "clips")
     captions = tuple((caption,) for caption in scenes)
-    return RetrievalSet(clips=Lazy(clip, [*scenes.values()]), captions=captions, **fields)
+    return RetrievalSet(clips=Lazy(_clip, [*scenes.values()]), captions=captions, **fields)
 
 
 def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
@@ -136,11 +191,11 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
     pools, units = None, None
     if name == "faces":
         k, unused = 60, _scenes(700_000, seed)
-        scenes = [face(next(unused), row, *cell) for row in range(60) for cell in cells]
+        scenes = [_face(next(unused), row, *cell) for row in range(60) for cell in cells]
     else:
         k, workers = 10, [occupation for occupation in words.OCCUPATIONS for _ in range(4)]
         pairs = zip(workers, _scenes(750_000, seed), strict=False)
-        scenes = [worker(s, occupation, *cell) for occupation, s in pairs for cell in cells]
+        scenes = [_worker(s, occupation, *cell) for occupation, s in pairs for cell in cells]
         pools, units = np.repeat(workers, len(cells)), np.arange(len(scenes)) // len(cells)
     genders, tones = zip(*((s.gender, s.skin_tone) for s in scenes), strict=True)
     return BiasSet(
