@@ -188,7 +188,7 @@ def make_people(
         groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
     reasons = {name: "" if in_sets else f"no {name}" for name in groups}
     empty = {row: reasons[name] for name in groups for row, cell in enumerate(groups[name]) if not cell}
-    strata = occupations or list(zip(*groups.values(), strict=True))
+    strata: Sequence[Any] = occupations or list(zip(*groups.values(), strict=True))
     at, fields = rows.readable(sample, empty, strata, notes)
     arrays = {name: np.array(cells)[at] for name, cells in groups.items()}
     if in_sets:
