@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+import anyio
 import gradio as gr
 from gradio.context import LocalContext
-from starlette.datastructures import MutableHeaders
+from pydantic_core import from_json, to_json
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
@@ -44,24 +44,21 @@ class Guard:
 
     def __init__(self, app: ASGIApp, forms: Iterable[str], functions: Iterable[str]) -> None:
         self.app, self._open, self._held = app, Counter[tuple[str, str]](), 0
-        posts, names = "|".join(map(re.escape, forms)), "|".join(functions)
+        posts, call = "|".join(map(re.escape, forms)), rf"call(/v2)?/({'|'.join(functions)})"
         self._rules = {  # methods and paths of a kind of request -> largest body in bytes
-            r"(GET|HEAD) (/|/api|/assets/[\w.-]{1,60}|/tables/[0-9a-f]{16}\.zip)": 0,
-            r"GET /(work|program|figure\.csv)": 0,
+            r"(GET|HEAD) /(|api|work|program|figure\.csv|assets/[\w.-]{1,60}|tables/[0-9a-f]{16}\.zip)": 0,
             r"POST /(images/add|bias/gallery)": IMAGES,
             rf"POST /({posts})": FORM,
             rf"GET (/config|{API}/(info|queue/data|heartbeat/[\w-]{{1,64}}|startup-events))/?": 0,
-            rf"POST {API}/(queue/join|call(/v2)?/({names})|mcp)/?": CALL,
-            rf"POST {API}/cancel/?": FORM,
-            rf"GET {API}/call(/v2)?/({names})/\w{{32}}": 0,
+            rf"GET {API}/{call}/\w{{32}}": 0,
+            rf"POST {API}/(queue/join|{call})/?": CALL,
+            rf"POST {API}/(mcp|cancel)/?": CALL,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer refused requests, and hand all others to the app."""
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
-        if scope["type"] != "http":
-            return await send({"type": "websocket.close", "code": 1008})
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -74,20 +71,29 @@ class Guard:
             return unread.pop() if unread else await receive()
 
         path = scope["path"].removeprefix(scope.get("root_path") or "")
-        rule = next((rule for rule in self._rules if re.fullmatch(rule, f"{scope['method']} {path}")), "")
-        kind, limit = (client_of(scope), rule), self._rules.get(rule, 0)
-        body, unread = bytearray(), list[Message]()
+        rule = next((r for r in self._rules if re.fullmatch(r, f"{scope.get('method')} {path}")), "")
+        kind, limit, body = (client_of(scope), rule), self._rules.get(rule, 0), bytearray()
+        most = AT_ONCE * (1 if limit or API in rule else 10)
         self._open[kind] += 1
         try:
-            if not rule:
-                raise HTTPException(404, "Not found.")
-            if self._open[kind] > AT_ONCE * (1 if limit or API in rule else 10):
-                raise HTTPException(429, "Too many requests at a time. Try again in a moment.")
-            await self._read(Request(scope, receive), body, limit)
+            refuse_if(not rule, 404, "Not found.")
+            refuse_if(self._open[kind] > most, 429, "Too many requests at a time. Try again in a moment.")
+            with anyio.move_on_after(SECONDS) as arrival:
+                async for part in Request(scope, receive).stream():
+                    body += part
+                    self._held += len(part)
+                    refuse_if(len(body) > limit, 413, "The request is too large.")
+                    refuse_if(self._held > HELD, 503, "Too much is being sent. Try again in a moment.")
+            refuse_if(arrival.cancelled_caught, 408, "The request took too long to arrive.")
             if limit and API in rule:
-                _check_call(scope, body, queued=bool(re.search("/(join|call)(/|$)", path)))
+                blocks = scope["app"].get_blocks()
+                lines = blocks._queue.event_queue_per_concurrency_id.values()
+                waiting = [client_of(event.request.scope) for line in lines for event in line.queue]
+                full = "join" in rule and waiting.count(kind[0]) >= CALLS
+                refuse_if(full, 429, "Too many of your calls are waiting. Try again in a moment.")
+                refuse_if(not is_call(body, blocks.fns), 422, "Send JSON, with images as base64, not files.")
             LocalContext.request.set(gr.Request(Request(scope)))  # threads ask ZeroGPU in the visitor's name
-            unread.append({"type": "http.request", "body": bytes(body), "more_body": False})
+            unread = [{"type": "http.request", "body": bytes(body)}]
             await self.app(scope, replay, send_secured)
         except HTTPException as refusal:
             await PlainTextResponse(refusal.detail, refusal.status_code)(scope, receive, send_secured)
@@ -97,39 +103,29 @@ class Guard:
             self._held -= len(body)
             self._open -= Counter([kind])  # drops kinds at 0
 
-    async def _read(self, request: Request, body: bytearray, limit: int) -> None:
-        """Read the body. Raises HTTPException if it is too large or too slow."""
-        try:
-            async with asyncio.timeout(SECONDS):
-                async for part in request.stream():
-                    body += part
-                    self._held += len(part)
-                    if len(body) > limit:
-                        raise HTTPException(413, "The request is too large.")
-                    if self._held > HELD:
-                        raise HTTPException(503, "Too much is being sent right now. Try again in a moment.")
-        except TimeoutError:
-            raise HTTPException(408, "The request took too long to arrive.") from None
+
+def refuse_if(wrong: bool, status: int, sentence: str) -> None:
+    """Raise HTTPException with a status and a sentence if something is wrong."""
+    if wrong:
+        raise HTTPException(status, sentence)
 
 
-def _check_call(scope: Scope, body: bytearray, queued: bool) -> None:
-    """Refuse an API call if too many of the client's wait in line, or if Gradio would fail on its body."""
-    blocks = scope["app"].get_blocks()
-    lines = blocks._queue.event_queue_per_concurrency_id.values()
-    waiting = [client_of(event.request.scope) for line in lines for event in line.queue]
-    if queued and waiting.count(client_of(scope)) >= CALLS:
-        raise HTTPException(429, "Too many of your calls are waiting. Try again in a moment.")
+def is_call(body: bytearray, functions: Collection[int]) -> bool:
+    """Return False for a call on which Gradio would fail, also for others, or open or fetch a file.
+
+    Args:
+        body: The body of the request: JSON, in which nothing may name a file by a "path".
+        functions: Numbers of the functions that it may call by number.
+    """
     try:
-        text = json.dumps(call := json.loads(body), ensure_ascii=False)
-        text.encode()  # half a surrogate pair breaks the calls of others too
-        if '"path": ' in text or (isinstance(call, dict) and call.get("fn_index") not in (None, *blocks.fns)):
-            raise ValueError  # Gradio would open or fetch a file
-    except (ValueError, RecursionError):
-        raise HTTPException(422, "Send a call in JSON, and images as base64, without files.") from None
+        call = from_json(body)  # fails for half a surrogate pair too
+    except ValueError:
+        return False
+    known = not isinstance(call, dict) or call.get("fn_index") in (None, *functions)
+    return known and b'"path":' not in to_json(call)
 
 
 def client_of(scope: Scope) -> str:
     """Return a request's address: on a Space the last one that its proxy wrote, else the connection's."""
-    lines = [text for name, text in scope["headers"] if name == b"x-forwarded-for"]
-    forwarded = lines[-1].decode("latin-1") if lines and os.environ.get("SPACE_ID") else ""
-    return forwarded.split(",")[-1].strip() or (scope.get("client") or ("?",))[0]
+    forwarded = Headers(scope=scope).getlist("x-forwarded-for") if os.environ.get("SPACE_ID") else []
+    return ",".join(forwarded).split(",")[-1].strip() or (scope.get("client") or ("?",))[0]

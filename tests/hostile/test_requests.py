@@ -56,6 +56,12 @@ def test_other_routes_are_closed(address, method, paths):
         assert ask(address, method, f"/{path}", b"{}") == (404, b"Not found."), path
 
 
+def test_websockets_are_closed(address):
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    for path in ("/", "/work", "/gradio_api/queue/join"):
+        assert ask(address, "GET", path, **upgrade, **{"Sec-WebSocket-Key": "a" * 22 + "=="})[0] == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [
