@@ -12,8 +12,10 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import getfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from unittest import mock
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -65,6 +67,7 @@ def start(settings: Settings) -> None:
     """
     bound_memory()
     sys.setswitchinterval(SWITCH)
+    gc.disable()  # imports allocate much and free nothing
     host, port = settings.host.strip("[]"), settings.port
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -101,22 +104,30 @@ def start(settings: Settings) -> None:
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())
-    gc.disable()  # imports allocate much and free nothing
-    threading.Thread(target=warm, args=(app,), daemon=True).start()
-    from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
-
+    with mock.patch("inspect.getfile", file_without_stub):
+        from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port)
     gc.freeze()
     gc.enable()
+    threading.Thread(target=warm, args=(app,), daemon=True).start()  # earlier it would delay the page
     print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
     end.wait()
     server.get_blocks().close(verbose=False)
-    sys.stdout.flush()
     os._exit(0)  # threads may be at work in PyTorch, which ends Python's own shutdown with abort()
 
 
 main = Command(Settings, start, interrupted="Interrupted.")
+
+
+def file_without_stub(thing: Any) -> str:
+    """Return the file of a class, function, or module, as `inspect.getfile` does; OSError if it is Gradio's.
+
+    Without a file Gradio doesn't write a stub file for each component, a second's work at each import.
+    """
+    if str(getattr(thing, "__module__", "")).startswith("gradio."):
+        raise OSError
+    return getfile(thing)
 
 
 def bound_memory() -> None:

@@ -15,8 +15,6 @@ from markupsafe import Markup
 
 from ccs.heads import Head, HeadSet, changes
 
-TEMPLATES = Path(__file__).parent / "templates"
-
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Write a share of 1 in percent.

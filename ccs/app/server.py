@@ -187,9 +187,8 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     blocks._queue.max_size = api.WAITING
     blocks._queue.pending_messages_per_session.max_size = api.UNREAD
     blocks._queue.ANALYTICS_MAX_EVENTS = api.WAITING  # Gradio makes a table of them after each call
-    config = blocks.server.config
-    config.timeout_keep_alive = 75  # seconds, longer than clients and proxies reuse a connection
-    config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
+    blocks.server.config.timeout_keep_alive = 75  # seconds; clients and proxies reuse a connection for less
+    blocks.server.config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
     mcp: Any = blocks.mcp_server_obj
 
     def to_json(outputs: list[Any], _: str) -> list[Any]:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 from pydantic import TypeAdapter
+from safetensors.numpy import load
 
 from ccs.heads import Head, HeadSet
 
 FILE = "heads.json"
 WORDS = "words.txt"
+EMBEDDINGS = "embeddings.safetensors"
 """Files next to a model's weights."""
 _MODELS = Path(__file__).parent
 
@@ -67,6 +70,18 @@ def _read(model: str, name: str) -> bytes | None:
     """Return a file of a bundled model; None if there is none."""
     file = _MODELS / model / name
     return file.read_bytes() if "/" not in model and file.is_file() else None
+
+
+@lru_cache(64)
+def stored_embeddings(model: str) -> Mapping[str, np.ndarray]:
+    """Return embeddings of synthetic images by a bundled model, which the app shows first; often none.
+
+    A key names what was embedded by which weights, so no other weights and images have it: the hash of the
+    weights, the fingerprint of the images, and the head whose contributions these are ("" for embeddings).
+    `scripts/first_screen.py` writes them.
+    """
+    content = _read(model, EMBEDDINGS)
+    return {} if content is None else load(content)
 
 
 def unknown_words(model: str, texts: Iterable[str]) -> list[str]:

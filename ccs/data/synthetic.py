@@ -134,12 +134,17 @@ def open_set(
     return replace(drawn, classes=renamed(drawn.classes, classes, f"world/{name}")) if classes else drawn
 
 
+def default_count(name: str) -> int:
+    """Return the number of images of a dataset of `CLASSES`: ten per class and at least 300."""
+    return max(300, 10 * len(CLASSES[name][1]))
+
+
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
     """Make images that cycle through the classes of a dataset.
 
     Args:
         name: The set, such as "colors".
-        n: The number of images, by default ten per class and at least 300.
+        n: The number of images, by default `default_count`.
         seed: Seed of fresh images; by default those of every published result.
 
     Raises:
@@ -148,7 +153,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
     if name not in CLASSES:
         raise InputError(f"There is no synthetic dataset 'world/{name}'; there are {', '.join(NAMES)}.")
     factor, classes, start, templates = CLASSES[name]
-    labels = np.arange(max(300, 10 * len(classes)) if n is None else n, dtype=np.int64) % len(classes)
+    labels = np.arange(default_count(name) if n is None else n, dtype=np.int64) % len(classes)
     pairs = zip(labels, _scenes(start, seed), strict=False)
     scenes = [_show(s, factor, classes[label]) for label, s in pairs]
     fields = _fields(name, seed, scenes) | {"classes": classes, "templates": templates}

@@ -13,9 +13,12 @@ import ccs
 from ccs import Head, HeadSet, results
 from ccs.app import session
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.images import Whole
+from ccs.app.services.images import Images, Whole
 from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
+from ccs.bundled import stored_embeddings
+from ccs.data import synthetic
+from scripts import first_screen
 from tests.support import app_sample
 
 
@@ -79,6 +82,19 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     example = app.example("photographs:0", "organism")
     assert app.example("photographs:0", "any model that a visitor names") is example
     assert app.example("photographs:0", PHOTO) is not example
+
+
+def test_stored_embeddings_are_those_that_the_model_computes_and_serve_no_other_weights():
+    computed, stored = first_screen.compute(), stored_embeddings(first_screen.MODEL)
+    assert stored.keys() == computed.keys()  # these weights, these images, and the head on the first screen
+    for key, values in computed.items():
+        np.testing.assert_allclose(stored[key], values, atol=1e-6)
+    faces, trained = synthetic.bias_set("faces"), ccs.load(first_screen.MODEL)
+    images = Images("faces", faces.images[:2], Cache(), fingerprint=faces.fingerprint)
+    assert images.embed(trained, HeadSet()) is stored[f"{trained.weights_hash} {faces.fingerprint} "]
+    changed = ccs.load(first_screen.MODEL)
+    changed.clip.visual.proj.data *= 2
+    assert len(images.embed(changed, HeadSet())) == 2
 
 
 def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):

@@ -58,7 +58,8 @@ def first_of(whole, n):
         The smaller gallery.
     """
     groups = {name: labels[:n] for name, labels in whole.groups.items()}
-    return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
+    k, fingerprint = dict.fromkeys(groups, n // 4), f"{whole.fingerprint} {n}"
+    return replace(whole, images=whole.images[:n], groups=groups, k=k, fingerprint=fingerprint)
 
 
 def every_fourth(whole):

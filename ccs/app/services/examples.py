@@ -78,9 +78,9 @@ def load_example(example: str, model: str = "") -> Example:
         templates: tuple[str, ...] = ("a photo of a {}",)
         origin, answers = "photograph of", classes[: len(contents)]
     else:
-        dataset = synthetic.classification_set(name)
         # Steps through the classes so that four neighbors are four different things.
-        indices = [(page * SHOWN + i) * 7 % len(dataset.images) for i in range(SHOWN)]
+        indices = [(page * SHOWN + i) * 7 % synthetic.default_count(name) for i in range(SHOWN)]
+        dataset = synthetic.classification_set(name, max(indices) + 1)
         pictures, classes = [dataset.images[i] for i in indices], dataset.classes
         contents = [classes[dataset.labels[i]] for i in indices]
         origin, templates, answers = "drawn as", dataset.templates, tuple(contents)

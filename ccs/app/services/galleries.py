@@ -112,8 +112,9 @@ class Galleries:
         Raises:
             InputError: As `find` does.
         """
-        images = self.find(name, tell)
-        return Images(name, images.images, self._cache, tell, groups=getattr(images, "groups", None) or {})
+        opened = self.find(name, tell)
+        groups = getattr(opened, "groups", None) or {}
+        return Images(name, opened.images, self._cache, tell, groups=groups, fingerprint=opened.fingerprint)
 
 
 def _open(name: str) -> ImageSet:

@@ -17,7 +17,8 @@ from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.model_cache import Cache, hash_of
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import NO_HEADS
-from ccs.heads import IMAGE, TEXT, HeadSet, changes
+from ccs.bundled import stored_embeddings
+from ccs.heads import IMAGE, TEXT, Head, HeadSet, changes
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class Images:
         tell: Publishes the progress.
         originals: The images with their names, if they are a visitor's or an example's.
         groups: Attribute -> the group of each image, if they are people.
+        fingerprint: The dataset's, "" for images of a visitor.
     """
 
     key: Hashable
@@ -65,9 +67,15 @@ class Images:
     tell: Tell = keep_quiet
     originals: tuple[InputImage, ...] = ()
     groups: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
 
     def _keep(self, model: ccs.Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
         return self.cache.get((kind, hash_of(model), self.key, *settings), make, self.tell)
+
+    def _stored(self, model: ccs.Model, head: Head | str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return the embeddings, or a head's contributions, that come with a bundled model, or make them."""
+        stored = stored_embeddings(model.name).get(f"{hash_of(model)} {self.fingerprint} {head}")
+        return make() if stored is None else stored
 
     def _parts(self, model: ccs.Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
@@ -118,7 +126,7 @@ class Images:
         """
         heads = self.fit(model, ablate).of_encoder(IMAGE)
         if not heads:
-            return self.whole(model).base
+            return self._stored(model, "", lambda: self.whole(model).base)
 
         def compute() -> np.ndarray:
             start, _ = self._start(model, min(head.layer for head in heads))
@@ -145,15 +153,21 @@ class Images:
 
         return self._keep(model, "fitted", fit_edits_once, ablate)
 
-    def contributions(self, model: ccs.Model) -> np.ndarray:
-        """Return the contributions [n, heads, d] of the model's heads, in order."""
+    def contributions(self, model: ccs.Model, head: Head) -> np.ndarray:
+        """Return the contributions [n, d] of a head.
+
+        Args:
+            model: The model.
+            head: The head.
+        """
 
         def embed_parts() -> np.ndarray:
             parts = self._parts(model, self.images, "embeds, once,")
             embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
             return np.concatenate([contributions.direct for _, contributions in embedded])
 
-        return self._keep(model, "contributions", embed_parts)
+        at = list(model.heads).index(head)
+        return self._stored(model, head, lambda: self._keep(model, "contributions", embed_parts)[:, at])
 
     def attention(self, model: ccs.Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads to each patch, after ablation.

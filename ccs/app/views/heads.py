@@ -167,9 +167,8 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
     """
     app, model, head, text = screen.app, screen.model, record.head, _text_of(record, number)
     name = world(model.name).pictures
-    contributions = app.galleries.images(name, screen.tell).contributions(model)
     along = screen.embed_texts((text,))[0] if text else None
-    ends = extremes(contributions[:, list(model.heads).index(head)], along)
+    ends = extremes(app.galleries.images(name, screen.tell).contributions(model, head), along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
     table = pd.DataFrame(rows, columns=["picture", "text", "standard deviations"])
     values = {"head": head, "text": text, "strips": ends, "face": partial(app.face, name)}
