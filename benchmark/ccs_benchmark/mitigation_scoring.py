@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccs.analysis.evidence import Subject
+from ccs.analysis.inputs import embed_names
 from ccs.analysis.mitigate import Half
 from ccs.analysis.mitigations import NOTHING, Fitted, Mitigation, Units, masked_heads
 from ccs.data import synthetic
@@ -91,7 +92,7 @@ class BaseImages:
 def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
     """Return people at work with their props, and scenes with captions, of the synthetic world."""
     workers, clips = synthetic.classification_set("occupations"), synthetic.retrieval_set(PAIRS)
-    names = accuracy.class_weights(model, workers.classes, workers.templates)
+    names = embed_names(model, workers.classes, workers.templates)
     captions = model.embed_texts([texts[0] for texts in clips.captions])
     frames = [clip[len(clip) // 2] for clip in clips.clips]
     return {

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis import inputs
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.result import Chart, Result, describe_model, value_columns, warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet, Intervention
@@ -107,12 +107,11 @@ def accuracy(
         listed = ", ".join(dataset.groups) or "none"
         raise InputError(f"{dataset.name} has no column of groups {attribute!r}; its columns: {listed}.")
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
-    images, texts = inputs.embed_classes(model, dataset.images, dataset.classes, dataset.templates, ablation)
-    before, after = (
-        zeroshot.accuracy(*pair, dataset.labels, seed) for pair in zip(images, texts, strict=True)
-    )
+    ends = inputs.embed_ends(model, dataset.images, dataset.classes, dataset.templates, ablation)
+    results = [zeroshot.accuracy(*pair, dataset.labels, seed) for pair in ends]
+    before, after = results[0], results[-1]
     change = zeroshot.compare_accuracies(after, before, seed=seed)
-    whole = {"class": ALL, "images": after.n} | inputs.value_columns(before.top1.value, after.top1, change)
+    whole = {"class": ALL, "images": after.n} | value_columns(before.top1.value, after.top1, change)
     labels = {"class": np.array(dataset.classes, object)[dataset.labels]}
     of_class = _rates(labels, before, after).set_index("class").reindex(dataset.classes)
     rows = pd.concat([pd.DataFrame([whole]), of_class.reset_index()], ignore_index=True)
@@ -120,7 +119,7 @@ def accuracy(
     if attribute is not None:
         groups = _rates(labels | {"group": dataset.groups[attribute]}, before, after)
         groups = groups.sort_values("after", ignore_index=True, kind="stable")
-    description = inputs.describe_model(model) | {
+    description = describe_model(model) | {
         "dataset": dataset.name,
         "source": dataset.source,
         "template": " | ".join(dataset.templates),
@@ -129,11 +128,11 @@ def accuracy(
         "ablate": str(ablation),
         "attribute": attribute or "",
     }
-    same = alike(dataset.classes, texts[0])
+    same = alike(dataset.classes, ends[0][1])
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
         identical_names(same, "class"),
-        inputs.warn_if_small("accuracy", after.n),
+        warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
         about=description,

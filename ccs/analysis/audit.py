@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis import galleries, inputs
+from ccs.analysis import inputs
 from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import MEAN, BiasTable, measure_people, rank_gallery
 from ccs.analysis.preference import measure_part_changes, part_rows
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.result import Chart, Result, describe_model
 from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.data.open import open_gallery
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
-from ccs.metrics.accuracy import POWER, class_weights, group_rates, rate_gap
+from ccs.metrics.accuracy import POWER, group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.skew import MetricName
-from ccs.texts.prompts import PAPER, PromptSet, load_prompts
+from ccs.texts.prompts import NEUTRAL, PAPER, PromptSet, load_prompts, name_person
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -96,7 +96,7 @@ def audit(
     ablate: HeadSet | str | None = None,
     top: int | None = None,
     max_images: int | None = None,
-    smallest: int = galleries.SMALLEST,
+    smallest: int = inputs.SMALLEST,
     skip_unreadable: bool = False,
     seed: int = 0,
     device: str = "cpu",
@@ -137,11 +137,11 @@ def audit(
         synthetic = gallery.startswith("world/")
         gallery = open_gallery(gallery, max_images=None if synthetic else max_images)
         dataset = "world/occupations" if synthetic and dataset is None else dataset
-    inputs.require_readable(gallery, skip_unreadable)
+    gallery.require_readable(skip_unreadable)
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
     sets = _prompt_sets(gallery, prompts)
     names = list(attributes or (*gallery.groups, *map(",".join, list(combinations(gallery.groups, 2))[:1])))
-    by_attribute = {name: galleries.open_people(gallery, name, smallest=smallest) for name in names}
+    by_attribute = {name: inputs.open_people(gallery, name, smallest=smallest) for name in names}
     ablated = [ablation] if ablation else []
     if len(ablation) > 1:
         ablated += [ablation.subset([head]) for head in ablation]
@@ -150,15 +150,16 @@ def audit(
     for name, (people, _, left_out) in by_attribute.items():
         part = images[:, cast(Lazy[Any], people.images).keys] if left_out else images
         for prompt_set in sets:
-            question = galleries.set_question(people, prompt_set.names, top=top)
+            question = inputs.set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:
                 question = replace(question, templates=prompt_set.templates)
-            texts = galleries.embed_occupations(model, question)
+            texts = inputs.embed_occupations(model, question)
             table = measure_people(
                 model,
                 question,
                 name,
                 [(units, texts) for units in part[:2]],
+                inputs.embed_names(model, NEUTRAL, question.templates),
                 ablate=ablation,
                 metrics=METRICS,
                 seed=seed,
@@ -174,7 +175,7 @@ def audit(
             parts += zip([case | {"heads": str(heads)} for heads in ablated], changes, strict=True)
         harms = _harm_rows(model, people.groups[name], part[:2], seed)
         rows += [{"section": "harm", "attribute": name} | row for row in harms]
-    description = inputs.describe_model(model) | {
+    description = describe_model(model) | {
         "gallery": gallery.name,
         "source": gallery.source,
         "images": len(gallery.images),
@@ -243,8 +244,8 @@ def _top_rows(table: BiasTable, repeats: Sequence[str], max_rows: int = 5) -> li
 def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, seed: int) -> Iterator[Row]:
     """Yield the rates at which people of each group are assigned to each harm category."""
     harms = load_prompts(HARMS)
-    names = np.array([*(galleries.name_person(str(group)) for group in np.unique(groups)), *harms.names])
-    texts = class_weights(model, names.tolist(), harms.templates)
+    names = np.array([*(name_person(str(group)) for group in np.unique(groups)), *harms.names])
+    texts = inputs.embed_names(model, names.tolist(), harms.templates)
     assigned = [names[(part @ texts.T).argmax(axis=1)] for part in images]
     for category, classes in harms.categories.items():
         before, after = (np.isin(people, classes) for people in (assigned[0], assigned[-1]))

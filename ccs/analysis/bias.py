@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.analysis import galleries, inputs
+from ccs.analysis import inputs
 from ccs.analysis.preference import Preference
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.result import NO_CHANGE, Chart, Result, describe_model, value_columns, warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
+from ccs.heads import TEXT, HeadSet, Intervention, effect_word
 from ccs.metrics import group_gaps, preference, skew
 from ccs.metrics.bias import DRAWS, Measuring
 from ccs.metrics.bias_result import BiasResult, compare_bias
 from ccs.metrics.ranking import Ranking, cosines, first_alike, threads
 from ccs.metrics.skew import MetricName
 from ccs.metrics.stats import Estimate
-from ccs.texts.neutral import NEUTRAL, embed_neutral
+from ccs.texts.prompts import NEUTRAL
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -117,7 +117,7 @@ def bias(
         occupations: any texts, or one text with commas between them; by default those of the gallery, for
             your own images the paper's 104.
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
-            (`ccs.analysis.galleries`); people in crossed groups of fewer than 10 are left out.
+            (`ccs.analysis.inputs`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
             encoder. Means are those of this gallery's images, and so are edits
             (`L6.H1=erase:skin tone`) that `ccs.edit_heads` hasn't fitted on others.
@@ -128,7 +128,7 @@ def bias(
             (`ccs.texts.prompts`).
         max_images: maximum number of images of a gallery opened here, drawn at random from each group; not of
             synthetic people.
-        as_published: reproduce the fault of the paper's code, for FairFace by race (`ccs.metrics.skew`).
+        as_published: reproduce the fault of the paper's code, for FairFace by race (`ccs.analysis.inputs`).
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of resampling.
         device: for a model given by name.
@@ -147,37 +147,26 @@ def bias(
     require_seed(seed)
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Synthetic people and opened galleries are ranked whole; leave out the limit.")
-    people, attribute, left_out = galleries.open_people(
+    people, attribute, left_out = inputs.open_people(
         gallery, attribute, max_images, skip_unreadable=skip_unreadable
     )
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
-    people = galleries.set_question(people, occupations, template, top, prompts)
-    if as_published and not skew.has_order_fault(people.name, attribute):
+    people = inputs.set_question(people, occupations, template, top, prompts)
+    if as_published and not inputs.has_order_fault(people.name, attribute):
         raise InputError(f"The paper's bug affects FairFace by race, not {people.name} by {attribute}.")
-    in_images = model.at_means(ablation.of_encoder(IMAGE), people.images)
-    if any(change.attribute for _, change in changes(in_images)):
-        from ccs.model.editing import fit_edits  # imports PyTorch
-
-        in_images, _ = fit_edits(model, in_images, people.images, people.groups)
-    if in_texts := ablation.of_encoder(TEXT):
-        model.texts.encoder.require_heads(in_texts)
-    images = inputs.embed_ablations(
-        model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()]
-    )
-    texts = [
-        galleries.embed_occupations(model, people, heads)
-        for heads in ([None, in_texts] if in_texts else [None])
-    ]
-    ends = [(images[0], texts[0]), (images[-1], texts[-1])][: len(images) + len(texts) - 1]
+    names = inputs.in_prompts(people)
+    ends = inputs.embed_ends(model, people.images, names, people.templates, ablation, people.groups)
+    neutral = inputs.embed_names(model, NEUTRAL, people.templates, ablation.of_encoder(TEXT))
     table = measure_people(
-        model, people, attribute, ends, ablate=ablation, as_published=as_published, seed=seed
+        model, people, attribute, ends, neutral, ablate=ablation, as_published=as_published, seed=seed
     )
     description = {
         **table.about,
+        "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", names[0]),
         "skipped": len(people.skipped),
-        "left_out": galleries.format_left_out(left_out),
+        "left_out": inputs.format_left_out(left_out),
     }
-    if warning := inputs.warn_if_small("bias", min(table.groups.values())):
+    if warning := warn_if_small("bias", min(table.groups.values())):
         description["warning"] = warning
     return replace(table, about=description, skipped=people.skipped)
 
@@ -214,6 +203,7 @@ def measure_people(
     people: BiasSet,
     attribute: str,
     ends: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]],
+    neutral: NDArray[np.floating],
     *,
     ablate: HeadSet,
     metrics: Sequence[MetricName] = METRICS,
@@ -229,6 +219,7 @@ def measure_people(
         attribute: one of its columns of groups.
         ends: embeddings of images [n, d] and of occupations [occupations, d], before and, with ablation,
             after.
+        neutral: embeddings of `NEUTRAL` in the gallery's templates, after ablation.
         ablate: the heads that are ablated in the second of both.
         metrics: names of metrics.
         as_published: as in `bias`.
@@ -253,16 +244,13 @@ def measure_people(
         results = [measuring(of_end, within_units=True) for of_end in scores]
     before, after = results[0], results[-1]
     logits = [model.logit_scale * of_end[ranking.distinct] for of_end in scores]
-    neutral_texts = embed_neutral(model, NEUTRAL, people.templates, ablate.of_encoder(TEXT) or None)
-    neutral = cosines(neutral_texts, ends[-1][0])
-    choices = inputs.describe_model(model) | {
+    neutral_scores = cosines(neutral, ends[-1][0])
+    choices = describe_model(model) | {
         "gallery": people.name,
         "source": people.source,
         "attribute": attribute,
         "template": " | ".join(people.templates),
-        "prompt": people.templates[min(1, len(people.templates) - 1)].replace(
-            "{}", galleries.in_prompts(people)[0]
-        ),
+        "prompt": "",
         "images": before.n,
         "skipped": 0,
         "left_out": "",
@@ -279,7 +267,7 @@ def measure_people(
         alike=ranking.alike,
         rows=pd.DataFrame(_rows(before, after, ranking)),
         shares=pd.DataFrame({name: of[ranking.rows].ravel() for name, of in shares.items()}, index=cases),
-        preference=_preference(ranking, logits, neutral, seed, draws or preference.DRAWS),
+        preference=_preference(ranking, logits, neutral_scores, seed, draws or preference.DRAWS),
         within_sets=after.within_units,
     )
 
@@ -291,9 +279,9 @@ def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[
         for metric in after.metrics:
             group, share = after.preferred_group(metric, place)
             figure, old = after.figure(metric, place), before.figure(metric, place).value
-            effect = inputs.NO_CHANGE if after is before else compare_bias(after, before, metric, place)
+            effect = NO_CHANGE if after is before else compare_bias(after, before, metric, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}
-            row |= inputs.value_columns(old, figure, effect) | {"chance": figure.chance.value}
+            row |= value_columns(old, figure, effect) | {"chance": figure.chance.value}
             row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
             rows.append(row | {"ceiling": figure.ceiling})
     return rows

@@ -12,8 +12,8 @@ import pandas as pd
 from PIL import Image
 
 from ccs.analysis.accuracy import identical_names
-from ccs.analysis.inputs import Names, describe_model, embed_classes, load_model, read_names
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.inputs import Names, embed_ends, load_model, read_names
+from ccs.analysis.result import Chart, Result, describe_model
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
@@ -107,16 +107,15 @@ def classify(
     if not len(pictures):
         raise InputError("There are no images to classify.")
     model, ablation = load_model(model, device), Intervention.from_heads(ablate)
-    embedded, texts = embed_classes(model, pictures, names, templates, ablation)
-    return label_images(model, names, templates, embedded, texts, ablation)
+    ends = embed_ends(model, pictures, names, templates, ablation)
+    return label_images(model, names, templates, ends, ablation)
 
 
 def label_images(
     model: Model,
     classes: Sequence[str],
     templates: Sequence[str],
-    embedded: Sequence[np.ndarray] | np.ndarray,
-    texts: Sequence[np.ndarray],
+    ends: Sequence[tuple[np.ndarray, np.ndarray]],
     ablate: HeadSet,
 ) -> ClassTable:
     """Return the probability of each class for each embedded image.
@@ -125,16 +124,14 @@ def label_images(
         model: that embedded them.
         classes: names.
         templates: the prompts.
-        embedded: embeddings of images [n, d] before and after ablation.
-        texts: embeddings of classes [classes, d] before and after ablation.
+        ends: embeddings of images [n, d] and of classes [classes, d], before and, with ablation, after it.
         ablate: the heads that are ablated in the second of both.
 
     Returns:
         ClassTable: as `classify` returns it.
     """
-    before, after = (
-        model.probabilities(units @ weights.T) for units, weights in zip(embedded, texts, strict=True)
-    )
+    probabilities = [model.probabilities(units @ weights.T) for units, weights in ends]
+    before, after = probabilities[0], probabilities[-1]
     rows = pd.DataFrame(
         {
             "image": np.repeat(np.arange(len(before)), len(classes)),
@@ -145,5 +142,5 @@ def label_images(
         }
     )
     question = {"classes": len(classes), "template": " | ".join(templates), "ablate": str(ablate)}
-    same, description = alike(classes, texts[0]), describe_model(model) | question
+    same, description = alike(classes, ends[0][1]), describe_model(model) | question
     return ClassTable(about=description, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.analysis.galleries import open_people
-from ccs.analysis.inputs import Names, describe_model, load_model, open_classes, read_names
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names
+from ccs.analysis.result import describe_model
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import ERASE, Heads, Intervention, changes

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.analysis.galleries import format_left_out, name_person
-from ccs.analysis.inputs import describe_model
+from ccs.analysis.inputs import format_left_out
+from ccs.analysis.result import describe_model
 from ccs.analysis.task import Task, draw_people, halves, make_task, on_people
 from ccs.data import BiasSet, ClassificationSet, ImageSet
 from ccs.data.open import open_images
@@ -26,6 +26,7 @@ from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
+from ccs.texts.prompts import name_person
 from ccs.texts.score import HeadScore
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ccs.analysis.inputs import describe_model, load_model, warn_if_small
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.inputs import load_model
+from ccs.analysis.result import Chart, Result, describe_model, warn_if_small
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError

@@ -1,48 +1,38 @@
-"""Arguments that the questions of `ccs.analysis` share: models, lists of names, datasets, embeddings."""
+"""Arguments that the questions of `ccs.analysis` share: models, names, datasets, and people; embeddings."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ccs.data import ClassificationSet, ImageSet, RetrievalSet
-from ccs.data.open import open_dataset
+from ccs import paper
+from ccs.data import BiasSet, ClassificationSet, Lazy
+from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError, require_texts
-from ccs.heads import IMAGE, TEXT, HeadSet
-from ccs.metrics.accuracy import class_weights
-from ccs.metrics.stats import Effect, Estimate
+from ccs.heads import IMAGE, TEXT, HeadSet, changes
+from ccs.metrics.ranking import unit
+from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-MOST_SKIPPED = 0.01
-"""The share of images that may be unreadable unless the caller allows more."""
 AT_ONCE = 256
 """Images that are embedded together."""
-FEWEST_IMAGES = {
-    "head statistics": (100, "images"),
-    "accuracy": (30, "images"),
-    "bias": (10, "images per group"),
-    "heads": (100, "images"),
-}
-"""Result -> the smallest useful number, and of what.
-
-Head statistics of fewer images than a head has dimensions (64 in the usual models) have too low a rank for
-five texts to be told apart. With 30 images the 95% interval of an accuracy of 50% is 36 points wide; with ten
-images per group, one image moves a MaxSkew by 0.1.
-"""
-VALUE_COLUMNS = (
-    *("before", "after", "low", "high"),
-    *("difference", "difference_low", "difference_high", "p_value"),
-)
-NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
+TEXTS_AT_ONCE = 4096
+SMALLEST = 10
+"""Fewest people in a crossed group. With fewer, its share of the top K is mostly noise."""
 Names = Iterable[str] | str
 Embeddings = Sequence[NDArray[np.floating]] | NDArray[np.floating]
+_PRONOUNS = ("someone", "somebody")
+_NO_ARTICLE = re.compile(r"(a|an|the) |.*(people|men|women|children|[^s]s)$", re.IGNORECASE)
 
 
 def load_model(model: Model | str, device: str) -> Model:
@@ -105,28 +95,230 @@ def open_classes(
         opened = open_dataset(dataset, max_images=max_images, classes=names, template=template)
     if not isinstance(opened, ClassificationSet):
         raise InputError(f"{getattr(opened, 'name', opened)} is not a dataset with classes.")
-    require_readable(opened, skip_unreadable)
+    opened.require_readable(skip_unreadable)
     return opened
 
 
-def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
-    """Return the images that were skipped because they cannot be read.
+def open_people(
+    gallery: BiasSet | str,
+    attribute: str | None = None,
+    max_images: int | None = None,
+    *,
+    skip_unreadable: bool = True,
+    smallest: int = SMALLEST,
+) -> tuple[BiasSet, str, Mapping[str, int]]:
+    """Return people with groups, opened if they are given by name, and the attribute in force.
 
     Args:
-        data: an opened set.
-        skip_unreadable: allow more than 1% of them.
+        gallery: from `ccs.open_gallery`, or a name that it takes.
+        attribute: the column of groups, or several with commas between them, which are crossed; by default
+            gender, or else the first.
+        max_images: maximum number of images of a gallery opened here.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        smallest: fewest people in a crossed group.
+
+    Returns:
+        tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
 
     Raises:
-        InputError: If they are more than 1% and `skip_unreadable` is False.
+        InputError: For an unknown attribute, or too few people in crossed groups.
     """
-    skipped = data.skipped
-    whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
-    if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
+    if isinstance(gallery, str):
+        gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
+    gallery.require_readable(skip_unreadable)
+    attribute = attribute or gallery.main
+    if attribute in gallery.groups:
+        return gallery, attribute, {}
+    gallery, left_out = cross_groups(gallery, attribute, smallest)
+    return gallery, attribute, left_out
+
+
+def cross_groups(
+    gallery: BiasSet, attribute: str, smallest: int = SMALLEST
+) -> tuple[BiasSet, Mapping[str, int]]:
+    """Add crossed groups to a gallery, such as "woman, dark" for the attribute "gender,skin tone".
+
+    Args:
+        gallery: people with groups.
+        attribute: names of the gallery's attributes with commas between them.
+        smallest: fewest people in a crossed group. People in smaller groups are left out of the gallery.
+
+    Returns:
+        tuple: the gallery with `attribute` among its groups, and the number of people left out by group.
+
+    Raises:
+        InputError: If an attribute is unknown or named twice, or fewer than two crossed groups are left.
+    """
+    names = _split(attribute)
+    if unknown := [name for name in names if name not in gallery.groups]:
         raise InputError(
-            f"{len(skipped)} of the {whole} images of {data.name} cannot be used (for example {skipped[0]}); "
-            "fix or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
+            f"{gallery.name} has no attribute {unknown[0][:40]!r}; it has {', '.join(gallery.groups)}."
         )
-    return skipped
+    if len(set(names)) < len(names) or len(names) < 2:
+        raise InputError(f"Crossed groups need two or more different attributes, not {attribute[:60]!r}.")
+    parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)
+    crossed = np.array([", ".join(map(str, part)) for part in parts])
+    counts = Counter(crossed.tolist())
+    small = {group: count for group, count in sorted(counts.items()) if count < smallest}
+    if len(counts) - len(small) < 2:
+        raise InputError(
+            f"Fewer than two groups of {attribute!r} have {smallest} people or more; the largest has "
+            f"{max(counts.values())}. Cross fewer attributes or use a larger gallery."
+        )
+    groups, k = {**gallery.groups, attribute: crossed}, min(gallery.k[name] for name in names)
+    if not small:
+        return replace(gallery, groups=groups, k={**gallery.k, attribute: k}), small
+    rows = np.flatnonzero(~np.isin(crossed, list(small)))
+    arrays = ((name, getattr(gallery, name)) for name in ("digests", "pools", "units"))
+    included: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays}
+    return replace(
+        gallery,
+        images=Lazy(gallery.images.__getitem__, rows.tolist()),
+        groups={name: values[rows] for name, values in groups.items()},
+        k={**gallery.k, attribute: max(1, len(rows) // 10)},
+        **included,
+    ), small
+
+
+def _split(attribute: str) -> list[str]:
+    return [name for part in attribute.split(",") if (name := part.strip())]
+
+
+def format_left_out(left_out: Mapping[str, int]) -> str:
+    """Return the groups that are too small, such as "3 woman, dark", or ""."""
+    return ", ".join(f"{count} {group}" for group, count in left_out.items())
+
+
+def set_question(
+    gallery: BiasSet,
+    occupations: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    prompts: str | None = None,
+) -> BiasSet:
+    """Return the gallery with these occupations, this template, and this K, or its own.
+
+    Args:
+        gallery: people with groups.
+        occupations: as in `ccs.bias`; repeated names count once.
+        template: with `{}` for the occupation.
+        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. Near their number
+            every ranking has the same top, and MaxSkew says nothing.
+        prompts: a named prompt set, in place of occupations and template.
+
+    Raises:
+        InputError: For a K below 1 or above half of these images, a template without one `{}`, and names that
+            are no texts or empty.
+    """
+    if prompts is not None:
+        if occupations is not None or template is not None:
+            raise InputError("A prompt set has its own names and template; give either it or those.")
+        prompt_set = load_prompts(prompts)
+        gallery = replace(gallery, occupations=prompt_set.names, templates=prompt_set.templates)
+    if template is not None:
+        if not isinstance(template, str) or template.count("{}") != 1:
+            raise InputError(f"Expected one {{}}, for the occupation, in the template; got {template!r}.")
+        gallery = replace(gallery, templates=(template,))
+    if occupations is not None:
+        gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))
+    ranked = fewest_ranked(gallery)
+    largest = max(1, ranked // 2)
+    k = {name: gallery.k.get(name, max(1, ranked // 10)) if top is None else top for name in gallery.groups}
+    for number in k.values():
+        if isinstance(number, bool) or int(number) != number or not 1 <= number <= largest:
+            needs = f"a ranking of {ranked} images needs a K of 1 to {largest}, at most half of them"
+            raise InputError(f"K is {number}, but {needs}.")
+    return replace(gallery, k={name: int(number) for name, number in k.items()})
+
+
+def fewest_ranked(gallery: BiasSet) -> int:
+    """Return the smallest number of images that an occupation of the gallery ranks, if it has any."""
+    sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools.tolist())
+    return min((sizes[name] for name in gallery.occupations if sizes[name]), default=len(gallery.images))
+
+
+def has_order_fault(dataset: str, attribute: str) -> bool:
+    """Return whether the paper's code divides by another group's share for a dataset and attribute.
+
+    For FairFace by race, the pool's counts stand in the order in which groups first appear in the file, the
+    top K's counts in alphabetical order, and the i-th is divided by the i-th. Random rankings then sum to
+    about 56 over 104 occupations instead of about 10. The columns of gender are free of it.
+
+    Args:
+        dataset: its name.
+        attribute: a column of groups.
+    """
+    return dataset.startswith("fairface") and attribute == "race"
+
+
+def in_prompts(gallery: BiasSet) -> tuple[str, ...]:
+    """Return the occupations as the gallery's prompts hold them.
+
+    The paper's templates have no article ("A photo of judge"). In them, the paper's occupations get its own
+    spelling ("Judge"), and all others get an article.
+    """
+    if tuple(gallery.templates) != paper.templates():
+        return tuple(gallery.occupations)
+    known = {name.casefold(): name for name in paper.occupations()}
+    return tuple(known.get(name.casefold()) or _with_article(name) for name in gallery.occupations)
+
+
+def _with_article(name: str) -> str:
+    return name if _NO_ARTICLE.match(name) else str(_inflect().a(name))
+
+
+@cache
+def _inflect() -> Any:
+    import inflect  # a slow import
+
+    engine = inflect.engine()
+    engine.defan("usher.*")  # its rule for "us" is that of "user"
+    return engine
+
+
+def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = None) -> NDArray[np.float32]:
+    """Return unit text embeddings [occupations, d], means over the templates.
+
+    Args:
+        model: embeds the prompts.
+        gallery: with occupations and templates.
+        ablate: heads of the text encoder to ablate.
+    """
+    return embed_names(model, in_prompts(gallery), gallery.templates, ablate)
+
+
+def embed_names(
+    model: Any, names: Sequence[str], templates: Sequence[str], ablate: HeadSet | None = None
+) -> NDArray[np.float32]:
+    """Embed names in templates: the unit mean of each template's unit text embedding (Radford et al. 2021).
+
+    Args:
+        model: a `Model`, or an object with its `embed_texts`.
+        names: of classes or occupations. Pronouns, such as "someone", lose the article before them.
+        templates: prompts, each with `{}` in place of the name.
+        ablate: heads of the text encoder.
+
+    Returns:
+        Unit embeddings [names, d], the weights of a zero-shot classifier.
+
+    Raises:
+        InputError: if there are no names or templates, or a template lacks `{}`.
+    """
+    if isinstance(names, str) or not len(names) or not len(templates):
+        raise InputError(f"Prompts need lists of names and templates; got {names!r} and {templates!r}.")
+    for template in templates:
+        if "{}" not in template:
+            raise InputError(f"The template {template!r} must hold {{}} where the name goes.")
+    bare = [re.sub(r"\ban? {}", "{}", template) for template in templates]
+    means, step = [], max(1, TEXTS_AT_ONCE // len(templates))
+    for start in range(0, len(names), step):
+        part = names[start : start + step]
+        written = ((bare if name in _PRONOUNS else templates, name) for name in part)
+        texts = [template.replace("{}", name) for of_name, name in written for template in of_name]
+        rows = model.embed_texts(texts, ablate=ablate) if ablate else model.embed_texts(texts)
+        units = unit(rows, "text embeddings")
+        means.append(units.reshape(len(part), len(templates), -1).mean(axis=1))
+    return unit(np.concatenate(means), "text embeddings").astype(np.float32)
 
 
 def embed_ablations(model: Model, images: Sequence[Any], ablations: Sequence[HeadSet]) -> np.ndarray:
@@ -146,54 +338,32 @@ def embed_ablations(model: Model, images: Sequence[Any], ablations: Sequence[Hea
     return np.concatenate(parts, axis=1)
 
 
-def embed_classes(
-    model: Model, images: Sequence[Any], names: Sequence[str], templates: Sequence[str], ablate: HeadSet
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return unit embeddings of images [2, n, d] and of classes [classes, d], before and after ablation.
+def embed_ends(
+    model: Model,
+    images: Sequence[Any],
+    names: Sequence[str],
+    templates: Sequence[str],
+    ablate: HeadSet,
+    groups: Mapping[str, NDArray[Any]] | None = None,
+) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Return unit embeddings of images [n, d] and names [names, d], before and, with ablation, after it.
 
     Args:
         model: embeds both.
-        images: n images, of which mean outputs are those.
-        names: of the classes.
+        images: n images, over which mean outputs are taken.
+        names: of classes or occupations.
         templates: the prompts, whose embeddings are averaged.
         ablate: heads of either encoder.
+        groups: attribute -> the group of each image [n], on which edits are fitted.
     """
-    in_images = model.at_means(ablate.of_encoder(IMAGE), images)
-    heads = (None, ablate.of_encoder(TEXT))
-    texts = [class_weights(model, names, templates, in_texts) for in_texts in heads]
-    return embed_ablations(model, images, [HeadSet(), in_images]), texts
+    in_images, in_texts = model.at_means(ablate.of_encoder(IMAGE), images), ablate.of_encoder(TEXT)
+    if groups and any(change.attribute for _, change in changes(in_images)):
+        from ccs.model.editing import fit_edits  # imports PyTorch
 
-
-def describe_model(model: Model) -> dict[str, Any]:
-    """Return the first entries of a result's `about`."""
-    return {"model": model.name, "weights": model.weights_hash[:16]}
-
-
-def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, float]:
-    """Return the columns of a number before and after ablation, with its interval and the paired change.
-
-    Args:
-        before: without ablation.
-        after: with it.
-        change: the paired change.
-    """
-    values = (before, after.value, after.low, after.high, *vars(change).values())
-    return dict(zip(VALUE_COLUMNS, values, strict=True))
-
-
-def warn_if_small(result: str, n: int) -> str | None:
-    """Warn if a result comes from too few images.
-
-    Args:
-        result: A key of `FEWEST_IMAGES`.
-        n: The number of images, or of those of the smallest group.
-
-    Returns:
-        The warning, for the result's `about` or a manifest; None if there are enough.
-    """
-    smallest, unit = FEWEST_IMAGES[result]
-    if n >= smallest:
-        return None
-    message = f"Too few {unit} for {result}: {n}. Results mean little below {smallest}."
-    warnings.warn(message, UserWarning, stacklevel=3)
-    return message
+        in_images, _ = fit_edits(model, in_images, images, groups)
+    if in_texts:
+        model.texts.encoder.require_heads(in_texts)
+    units = embed_ablations(model, images, [HeadSet(), in_images] if in_images else [HeadSet()])
+    of_texts = [None, in_texts] if in_texts else [None]
+    texts = [embed_names(model, names, templates, heads) for heads in of_texts]
+    return [(units[0], texts[0]), (units[-1], texts[-1])][: len(units) + len(texts) - 1]

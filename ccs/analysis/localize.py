@@ -12,8 +12,7 @@ import pandas as pd
 from ccs.analysis.ablation_sets import AblationSet, matched, single_head_sets
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
 from ccs.analysis.evidence import Evidence, Method, Subject, Tell, rank_heads, say_nothing
-from ccs.analysis.galleries import open_people, set_question
-from ccs.analysis.inputs import Names, load_model, open_classes
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, set_question
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.task import held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis import mitigations
 from ccs.analysis.evidence import Evidence, Subject, Tell, say_nothing
-from ccs.analysis.galleries import open_people, set_question
-from ccs.analysis.inputs import Names, load_model, open_classes, read_names
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names, set_question
 from ccs.analysis.mitigations import METHODS, NOTHING, Fitted, Mitigation, Units
 from ccs.analysis.preference import part_rows
 from ccs.analysis.result import Result, TradeoffResult

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ccs.errors import require
+from ccs.metrics.stats import Effect, Estimate
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+FEWEST_IMAGES = {
+    "head statistics": (100, "images"),
+    "accuracy": (30, "images"),
+    "bias": (10, "images per group"),
+    "heads": (100, "images"),
+}
+"""Result -> the smallest useful number, and of what.
+
+Head statistics of fewer images than a head has dimensions (64 in the usual models) have too low a rank for
+five texts to be told apart. With 30 images the 95% interval of an accuracy of 50% is 36 points wide; with ten
+images per group, one image moves a MaxSkew by 0.1.
+"""
+VALUE_COLUMNS = (
+    *("before", "after", "low", "high"),
+    *("difference", "difference_low", "difference_high", "p_value"),
+)
+NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +175,41 @@ class TradeoffResult(Result):
         ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=self.subject)
         ax.legend(fontsize="small")
         return ax
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return the first entries of a result's `about`."""
+    return {"model": model.name, "weights": model.weights_hash[:16]}
+
+
+def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, float]:
+    """Return the columns of a number before and after ablation, with its interval and the paired change.
+
+    Args:
+        before: without ablation.
+        after: with it.
+        change: the paired change.
+    """
+    values = (before, after.value, after.low, after.high, *vars(change).values())
+    return dict(zip(VALUE_COLUMNS, values, strict=True))
+
+
+def warn_if_small(result: str, n: int) -> str | None:
+    """Warn if a result comes from too few images.
+
+    Args:
+        result: A key of `FEWEST_IMAGES`.
+        n: The number of images, or of those of the smallest group.
+
+    Returns:
+        The warning, for the result's `about` or a manifest; None if there are enough.
+    """
+    smallest, unit = FEWEST_IMAGES[result]
+    if n >= smallest:
+        return None
+    message = f"Too few {unit} for {result}: {n}. Results mean little below {smallest}."
+    warnings.warn(message, UserWarning, stacklevel=3)
+    return message
 
 
 def axes(rows: int, ax: Any = None) -> Any:

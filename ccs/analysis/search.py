@@ -26,8 +26,7 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.evidence import Subject, Tell, say_nothing
-from ccs.analysis.galleries import open_people, set_question
-from ccs.analysis.inputs import Names, load_model, open_classes
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, set_question
 from ccs.analysis.result import TradeoffResult
 from ccs.analysis.task import HeldOut, Task, conclude, held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.bias import rank_gallery
-from ccs.analysis.galleries import cross_groups, embed_occupations
-from ccs.analysis.inputs import Embeddings, value_columns
+from ccs.analysis.inputs import Embeddings, cross_groups, embed_names, embed_occupations
 from ccs.analysis.preference import measure_part_changes, part_rows
+from ccs.analysis.result import value_columns
 from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.data.open import open_gallery
 from ccs.errors import InputError
@@ -73,7 +73,7 @@ def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attrib
         people=people.images,
         controls=controls.images,
         labels=controls.labels,
-        class_weights=zeroshot.class_weights(model, controls.classes, controls.templates),
+        class_weights=embed_names(model, controls.classes, controls.templates),
         control_groups=next(iter(controls.groups.values()), None),
         other_groups=_others(people, attribute),
     )

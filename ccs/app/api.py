@@ -20,7 +20,7 @@ from gradio.context import LocalContext
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, validate_call
 
 import ccs
-from ccs.analysis.galleries import embed_occupations, set_question
+from ccs.analysis.inputs import embed_occupations, set_question
 from ccs.app.guard import client_of
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import ValidationError
 
 import ccs
+from ccs.analysis.inputs import embed_names
 from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.examples import Example, load_example
@@ -25,7 +26,6 @@ from ccs.app.state import NO_HEADS, State, Texts, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet
-from ccs.metrics.accuracy import class_weights
 from ccs.results import PRECOMPUTED, Collection, Results
 
 SECONDS = 3600  # until an unused session ends
@@ -275,7 +275,7 @@ class Screen:
         """
         model, heads = self.model, ablate.of_encoder(TEXT)
         key = ("texts", hash_of(model), texts, templates, heads)
-        return self.app.cache.get(key, lambda: class_weights(model, texts, templates, heads))
+        return self.app.cache.get(key, lambda: embed_names(model, texts, templates, heads))
 
     @property
     def weights(self) -> str:

@@ -19,12 +19,12 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.analysis.ablation_sets import AblationName
+from ccs.analysis.inputs import has_order_fault
 from ccs.batch.pages import TEMPLATES, as_markdown, filled, open_results
 from ccs.cli.command_line import Command
 from ccs.cli.options import DATA, OUTPUT, parse_with, to_folder, unset
 from ccs.files import write_text
 from ccs.heads import HeadSet
-from ccs.metrics.skew import has_order_fault
 from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.results import Results, queries, schema
 from ccs.texts import score

@@ -15,6 +15,8 @@ from PIL import Image
 
 from ccs.errors import InputError
 
+MOST_SKIPPED = 0.01
+"""The share of images that may be unreadable unless the caller allows more."""
 T = TypeVar("T")
 
 
@@ -48,8 +50,21 @@ class BaseSet:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        items = next(name for name in ("images", "clips") if hasattr(self, name))
-        return f"<{type(self).__name__} {self.name}: {len(getattr(self, items)):,} {items}>"
+        return f"<{type(self).__name__} {self.name}: {len(getattr(self, self._items)):,} {self._items}>"
+
+    @property
+    def _items(self) -> str:
+        return "images" if hasattr(self, "images") else "clips"
+
+    def require_readable(self, skip_unreadable: bool) -> None:
+        """Raise InputError if more than 1% of the images can't be read, unless they are to be skipped."""
+        skipped, whole = self.skipped, len(getattr(self, self._items)) + len(self.skipped)
+        if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
+            raise InputError(
+                f"{len(skipped)} of the {whole} images of {self.name} cannot be used (for example "
+                f"{skipped[0]}); fix or remove them, or leave them out with --skip-unreadable (in Python, "
+                "skip_unreadable=True)."
+            )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.errors import InputError, require_texts
-from ccs.heads import HeadSet
+from ccs.errors import InputError
 from ccs.metrics import ranking, stats
 from ccs.metrics.stats import DEVIATIONS, Effect, Estimate
 
@@ -40,41 +39,6 @@ class Accuracy:
     n: int
     labels: NDArray[np.int64]
     correct: NDArray[np.bool_]
-
-
-def class_weights(
-    model: Any, classes: Sequence[str], templates: Sequence[str], ablate: HeadSet | None = None
-) -> NDArray[np.float32]:
-    """Compute class weights: the unit mean of each template's unit text embedding (Radford et al. 2021).
-
-    Args:
-        model: a `Model`, or an object with its `embed_texts`.
-        classes: names of the classes.
-        templates: prompts, each with `{}` in place of the class.
-        ablate: heads of the text encoder.
-
-    Returns:
-        Unit weights [classes, d].
-
-    Raises:
-        InputError: if there are no classes or templates, or a template lacks `{}`.
-    """
-    classes, templates = require_texts(classes), require_texts(templates)
-    if not classes or not templates:
-        raise InputError(
-            f"Class weights need classes and templates, not {len(classes)} and {len(templates)}."
-        )
-    for template in templates:
-        if "{}" not in template:
-            raise InputError(f"The template {template!r} must hold {{}} where the class goes.")
-    weights, step = [], max(1, BATCH // len(templates))
-    for start in range(0, len(classes), step):
-        part = classes[start : start + step]
-        texts = [template.replace("{}", name) for name in part for template in templates]
-        rows = model.embed_texts(texts, ablate=ablate) if ablate else model.embed_texts(texts)
-        units = ranking.unit(rows, "text embeddings")
-        weights.append(units.reshape(len(part), len(templates), -1).mean(axis=1))
-    return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
 
 
 def accuracy(

@@ -30,7 +30,7 @@ class Pool:
         images: the images' positions among all images [m].
         seed: random seed of whatever is drawn for them.
         n_draws: number of resamples, at least 40.
-        as_published: put target shares in the wrong order (`skew.has_order_fault`).
+        as_published: put target shares in the wrong order (`ccs.analysis.inputs.has_order_fault`).
 
     Attributes:
         codes: the groups of these images [m], as numbers below `n_groups`.

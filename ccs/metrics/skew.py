@@ -39,20 +39,6 @@ def target_shares(pool: ArrayLike) -> Floats:
     return np.asarray(counts / counts.sum(axis=-1, keepdims=True))
 
 
-def has_order_fault(dataset: str, attribute: str) -> bool:
-    """Return whether the paper's code divides by another group's share for a dataset and attribute.
-
-    For FairFace by race, the pool's counts stand in the order in which groups first appear in the file, the
-    top K's counts in alphabetical order, and the i-th is divided by the i-th. Random rankings then sum to
-    about 56 over 104 occupations instead of about 10. The columns of gender are free of it.
-
-    Args:
-        dataset: its name.
-        attribute: a column of groups.
-    """
-    return dataset.startswith("fairface") and attribute == "race"
-
-
 def skews_of(top: ArrayLike, shares: Floats) -> Floats:
     """Return skew of each group; -inf for a group that is missing from the top K or has no target.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -180,38 +179,6 @@ def occupations() -> tuple[str, ...]:
 def templates() -> tuple[str, ...]:
     """Return the four prompt templates of the bias tables; `{}` is the occupation."""
     return tuple(_read("occupations.json")["templates"])
-
-
-def in_prompts(names: Sequence[str], prompts: Sequence[str]) -> tuple[str, ...]:
-    """Adapt names of occupations to prompt templates.
-
-    The paper's templates have no article ("A photo of judge"). In them, the paper's occupations get its own
-    spelling ("Judge"), and all others get an article.
-
-    Args:
-        names: The occupations.
-        prompts: The templates.
-    """
-    if tuple(prompts) != templates():
-        return tuple(names)
-    known = {name.casefold(): name for name in occupations()}
-    return tuple(known.get(name.casefold()) or _with_article(name) for name in names)
-
-
-_NO_ARTICLE = re.compile(r"(a|an|the) |.*(people|men|women|children|[^s]s)$", re.IGNORECASE)
-
-
-def _with_article(name: str) -> str:
-    return name if _NO_ARTICLE.match(name) else str(_inflect().a(name))
-
-
-@cache
-def _inflect() -> Any:
-    import inflect  # a slow import
-
-    engine = inflect.engine()
-    engine.defan("usher.*")  # its rule for "us" is that of "user"
-    return engine
 
 
 @cache

@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs import paper
+from ccs.analysis.inputs import embed_names
 from ccs.batch.pages import in_brackets, markdown_table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least
@@ -121,7 +122,7 @@ def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
 
     things = classification_set(name, SHOWN)
     trunk = base.trunk(things.images)
-    classes = accuracy.class_weights(base, things.classes, things.templates)
+    classes = embed_names(base, things.classes, things.templates)
     return lambda model: float(accuracy.correct(model.embed_images(trunk), classes, things.labels).mean())
 
 

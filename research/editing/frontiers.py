@@ -12,6 +12,7 @@ import pandas as pd
 
 from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, Reading, rank_heads
+from ccs.analysis.inputs import embed_names
 from ccs.analysis.mitigations import Affine, least_change
 from ccs.analysis.task import Task, draw_people, make_task, on_people
 from ccs.data import synthetic
@@ -142,7 +143,7 @@ def _measure(
         "other_skew": replace(unseen, groups=images.fresh.groups[other]).mean_max_skew(people),
     }
     for dataset in (images.workers, images.controls):
-        weights = accuracy.class_weights(model, dataset.classes, dataset.templates)
+        weights = embed_names(model, dataset.classes, dataset.templates)
         right = accuracy.correct(tests[dataset.name], weights, dataset.labels)
         row[dataset.name.removeprefix("world/")] = float(right.mean())
     return row

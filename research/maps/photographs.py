@@ -22,6 +22,7 @@ from pyarrow.parquet import read_schema
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
+from ccs.analysis.inputs import embed_names
 from ccs.app.services.images import as_model_input
 from ccs.batch.pages import in_brackets, markdown_table
 from ccs.data import DatasetRecord, Lazy, templates
@@ -30,7 +31,6 @@ from ccs.data.files import OnDisk
 from ccs.data.parquet import read_parquet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.metrics.accuracy import class_weights
 from ccs.metrics.stats import interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
@@ -74,7 +74,7 @@ def run(
     Returns:
         The scores of each method.
     """
-    weights = class_weights(model, classes, prompts or templates("imagenet"))
+    weights = embed_names(model, classes, prompts or templates("imagenet"))
     all_heads = HeadSet(model.encoder.all_heads)
     last = all_heads.of_layer(max(head.layer for head in all_heads))
     parts_by_method: dict[str, list[Judged]] = {LOOKS: [], CONTRAST: []}

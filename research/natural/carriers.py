@@ -19,9 +19,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from ccs.analysis.inputs import embed_names
 from ccs.data import synthetic
 from ccs.heads import Head, HeadSet
-from ccs.metrics import accuracy
 from ccs.model.model import Model
 from ccs.synthetic import draw
 from ccs.synthetic.vocabulary import GENDERS, SKIN_TONES
@@ -88,7 +88,7 @@ class Faces:
     def __init__(self, base: Model, lineups: Sequence[int] = LINEUPS) -> None:
         people = synthetic.bias_set("faces")
         self.tokens = base.trunk(images(lineups)).tokens
-        self.prompts = base.logit_scale * accuracy.class_weights(base, people.occupations, people.templates)
+        self.prompts = base.logit_scale * embed_names(base, people.occupations, people.templates)
         self._half = np.repeat(np.arange(len(lineups)) % 2, len(GROUPS))
         self._group = np.tile(np.arange(len(GROUPS)), len(lineups))
 

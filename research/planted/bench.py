@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ccs.analysis.inputs import embed_names
 from ccs.data import synthetic
 from ccs.heads import Head, HeadSet
 from ccs.metrics import accuracy, bias, skew
@@ -33,15 +34,13 @@ class Bench:
     def __init__(self, base: Model) -> None:
         self._base = base
         self._faces, self._things = synthetic.bias_set("faces"), synthetic.classification_set("subjects")
-        self._prompts = accuracy.class_weights(base, self._faces.occupations, self._faces.templates)
+        self._prompts = embed_names(base, self._faces.occupations, self._faces.templates)
         self._faces_trunk = base.trunk(self._faces.images)
 
     @cached_property
     def _subjects(self) -> tuple[Any, np.ndarray]:
         things = self._things
-        return self._base.trunk(things.images), accuracy.class_weights(
-            self._base, things.classes, things.templates
-        )
+        return self._base.trunk(things.images), embed_names(self._base, things.classes, things.templates)
 
     @cached_property
     def _pool(self) -> tuple[Pool, np.ndarray]:

@@ -10,8 +10,8 @@ from sklearn.metrics import average_precision_score
 from torch.nn import functional as F
 
 import ccs
+from ccs.analysis.inputs import embed_names
 from ccs.heads import HeadSet
-from ccs.metrics.accuracy import class_weights
 from ccs.model.maps import heatmap
 from ccs.synthetic import draw
 from research.maps import __main__ as command
@@ -71,7 +71,7 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan():
     white = [Image.fromarray(np.uint8(255) * pixels) for pixels in masks]
     classes, prompt = ("the letter A", "the letter B", "a cat"), "a picture of {}"
     judged_by_method = photographs.run(model, images, white, classes, [prompt])
-    weights = class_weights(model, classes, [prompt])
+    weights = embed_names(model, classes, [prompt])
     answers = (model.embed_images(images) @ weights.T).argmax(1)
     maps = heatmap(model, images, weights, HeadSet(model.encoder.all_heads))
     cut, union, correct, precision = np.zeros(2), np.zeros(2), 0, []

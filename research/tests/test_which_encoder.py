@@ -8,7 +8,7 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.analysis.galleries import embed_occupations, in_prompts
+from ccs.analysis.inputs import embed_occupations, in_prompts
 from ccs.data import synthetic
 from ccs.heads import TEXT
 from ccs.metrics.stats import Estimate

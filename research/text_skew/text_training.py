@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccs.analysis.inputs import embed_names
 from ccs.data import synthetic
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy
@@ -216,7 +217,7 @@ class Judged:
 
     def accuracy(self, model: Model) -> float:
         """Return zero-shot accuracy on the subjects."""
-        classes = accuracy.class_weights(model, self.things.classes, self.things.templates)
+        classes = embed_names(model, self.things.classes, self.things.templates)
         return float(accuracy.correct(self.units_of_things, classes, self.things.labels).mean())
 
     def truth(self, model: Model) -> dict[str, dict[str, object]]:
@@ -243,6 +244,6 @@ class Judged:
 
     def _means(self, model: Model) -> dict[str, np.ndarray]:
         """Return attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
-        prompts = accuracy.class_weights(model, self.people.occupations, self.people.templates)
+        prompts = embed_names(model, self.people.occupations, self.people.templates)
         self.faces.prompts = self.base.logit_scale * prompts
         return self.faces.means(self.units)

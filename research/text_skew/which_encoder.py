@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccs.analysis.evidence import group_means
-from ccs.analysis.galleries import embed_occupations, in_prompts
+from ccs.analysis.inputs import embed_occupations, in_prompts
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import MEAN, Head, HeadChange, HeadSet, Intervention

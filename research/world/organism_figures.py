@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ccs
+from ccs.analysis.inputs import embed_names
 from ccs.batch.pages import Block, filled, in_brackets
 from ccs.data import BiasSet, synthetic
 from ccs.metrics import accuracy, bias, bias_result, retrieval
@@ -43,7 +44,7 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasRes
 
 
 def _prompts(model: Model, faces: BiasSet) -> NDArray[np.floating]:
-    return accuracy.class_weights(model, faces.occupations, faces.templates)
+    return embed_names(model, faces.occupations, faces.templates)
 
 
 def shares_of(result: bias_result.BiasResult) -> Shares:
@@ -82,7 +83,7 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
     data = synthetic.classification_set(name)
     row = {"set": data.name, "images": str(len(data.images)), "chance": f"{100 / len(data.classes):.1f}"}
     for key, model in models.items():
-        weights = accuracy.class_weights(model, data.classes, data.templates)
+        weights = embed_names(model, data.classes, data.templates)
         top1 = accuracy.accuracy(model.embed_images(data.images), weights, data.labels).top1
         row[key] = in_brackets(top1.times(100), 1)
     return row

@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ccs.analysis.inputs import embed_names
 from ccs.batch.pages import in_brackets, markdown_table
 from ccs.data import BiasSet, synthetic
 from ccs.files import write_text
 from ccs.metrics import preference
-from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import cosines
 from ccs.model.model import Model
-from ccs.texts.neutral import embed_neutral
 from ccs_benchmark import variants
 
 FILE = Path(__file__).with_name("preference.md")
@@ -53,11 +52,11 @@ def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> di
         attribute: of their groups.
     """
     groups, k = gallery.groups[attribute], gallery.k[attribute]
-    texts = class_weights(model, gallery.occupations, gallery.templates)
+    texts = embed_names(model, gallery.occupations, gallery.templates)
     scores = model.logit_scale * cosines(texts, units)
     split = preference.split(scores, groups)
     firsts = preference.first_groups(gallery.occupations, scores, groups, k)
-    neutral = cosines(embed_neutral(model, PROMPTS, gallery.templates), units)
+    neutral = cosines(embed_names(model, PROMPTS, gallery.templates), units)
     alone = preference.first_groups(PROMPTS, neutral, groups, k)
     counted = Counter(first.group for first in firsts).most_common()
     share = split.share

@@ -12,13 +12,13 @@ import sys
 import numpy as np
 import pandas as pd
 
+from ccs.analysis.inputs import embed_names
 from ccs.data import synthetic
 from ccs.metrics import preference
-from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import cosines
 from ccs.metrics.skew import max_skew
 from ccs.model.model import Model, load
-from ccs.texts.neutral import NONSENSE, PERSON, embed_neutral
+from ccs.texts.prompts import NONSENSE, PERSON
 from research.world.planted import planted_bias, shares
 from research.world.stereotype_training import directions, mean_cosine
 
@@ -51,14 +51,14 @@ def encoder_rows(model: Model) -> dict[str, str]:
     centers = np.stack(
         [images[np.asarray(people.labels) == label].mean(0) for label in range(len(people.classes))]
     )
-    texts = class_weights(model, people.classes, people.templates)
+    texts = embed_names(model, people.classes, people.templates)
     rows = {
         "effective directions: texts, images": f"{directions(texts):.1f}, {directions(centers):.1f}",
         "mean cosine of texts": f"{mean_cosine(texts):.2f}",
     }
     for name in ACCURACY_SETS:
         data = synthetic.classification_set(name)
-        scores = model.embed_images(list(data.images)) @ class_weights(model, data.classes, data.templates).T
+        scores = model.embed_images(list(data.images)) @ embed_names(model, data.classes, data.templates).T
         rows[name] = f"{100 * (scores.argmax(1) == np.asarray(data.labels)).mean():.1f}"
     return rows
 
@@ -72,9 +72,9 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
     """
     gallery = synthetic.bias_set("faces", seed=seed)
     images = model.embed_images(list(gallery.images))
-    texts = class_weights(model, gallery.occupations, gallery.templates)
+    texts = embed_names(model, gallery.occupations, gallery.templates)
     scores = model.logit_scale * cosines(texts, images)
-    neutral = cosines(embed_neutral(model, NEUTRALS, gallery.templates), images)
+    neutral = cosines(embed_names(model, NEUTRALS, gallery.templates), images)
     rows: dict[str, str] = {}
     for attribute, groups in gallery.groups.items():
         k, labels = gallery.k[attribute], np.asarray(groups)

@@ -11,7 +11,7 @@ import ccs
 from ccs import HeadSet
 from ccs.analysis.audit import audit
 from ccs.analysis.bias import rank_gallery
-from ccs.analysis.galleries import cross_groups, embed_occupations
+from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.texts.prompts import load_prompts
 

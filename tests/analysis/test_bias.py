@@ -11,10 +11,10 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.bias import MEAN
-from ccs.analysis.galleries import embed_occupations, set_question
+from ccs.analysis.inputs import embed_names, embed_occupations, set_question
 from ccs.batch import bias as command
 from ccs.data import ClassificationSet
-from ccs.metrics import accuracy, group_gaps
+from ccs.metrics import group_gaps
 from ccs.results import schema
 from tests.support.bias_sample import plain_ndkl, plain_skews
 from tests.support.compute_sample import measured
@@ -35,7 +35,7 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
     groups, plain = gallery.groups["race"], {}
     for off, column in ((OFF, "after"), (HeadSet(), "before")):
         with ccs.ablate(tiny_model, text_off if off else HeadSet()):
-            texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
+            texts = embed_names(tiny_model, ["judge", "nurse"], gallery.templates)
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
         for name, row in zip(("judge", "nurse"), scores, strict=True):
             ranked = list(groups[np.argsort(-row, kind="stable")])

@@ -10,7 +10,7 @@ import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.analysis import ablation_sets
 from ccs.analysis.compare import pair_heads
-from ccs.analysis.galleries import cross_groups
+from ccs.analysis.inputs import cross_groups
 from ccs.analysis.task import Task, halves
 from ccs.texts.score import HeadScore
 

@@ -14,6 +14,7 @@ import ccs_benchmark
 from ccs import HeadSet, InputError, Intervention
 from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
+from ccs.analysis.inputs import embed_names
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
 from ccs.app import page
@@ -23,7 +24,6 @@ from ccs.app.services import records
 from ccs.app.views import VIEWS, bias, classify, query
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
-from ccs.metrics.accuracy import class_weights
 from ccs.model.editing import fit_edits
 from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
 
@@ -154,7 +154,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     shares_shown = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
     for side, off in enumerate(("", BOTH)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
-            texts = class_weights(model, example.classes, example.templates)
+            texts = embed_names(model, example.classes, example.templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert shares_shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
     assert np.abs(shares_shown[..., 1] - shares_shown[..., 0]).max() > 1e-3

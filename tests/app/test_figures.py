@@ -9,7 +9,7 @@ import pytest
 
 import ccs
 from ccs import Head, HeadSet, results
-from ccs.analysis.galleries import embed_occupations
+from ccs.analysis.inputs import embed_names, embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import number
 from ccs.app.page import regions
@@ -20,7 +20,6 @@ from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, embed_query
-from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import Ranking
 from ccs.model.maps import heatmap
 from tests.support import app_sample
@@ -190,7 +189,7 @@ def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
     assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in html
     head, alone = classify.find_story(opened(app, {}))
     assert app.records("organism").head(head).concept in html
-    weights = class_weights(model, alone.classes, alone.templates)
+    weights = embed_names(model, alone.classes, alone.templates)
     for off in (HeadSet(), HeadSet([head])):
         embedded = model.embed_images([alone.images[0].pixels], off)
         assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in html

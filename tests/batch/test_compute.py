@@ -12,7 +12,7 @@ from PIL import Image
 import ccs
 from ccs import HeadSet, results
 from ccs.analysis.bias import MEAN
-from ccs.analysis.galleries import embed_occupations
+from ccs.analysis.inputs import embed_names, embed_occupations
 from ccs.app import api
 from ccs.batch import bias as bias_command
 from ccs.batch.compute import Settings, inputs, measure
@@ -20,7 +20,6 @@ from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute.run import Run
 from ccs.batch.compute.stages import Processes
 from ccs.data.open import open_dataset
-from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
 from ccs.model.export import WeightChange, changed_weights
@@ -53,7 +52,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
 def accuracy_without(folder, model, off):
     """Accuracy on 40 images by open_clip's own pass of weights with the heads' columns at zero."""
     data = open_dataset("world/colors", max_images=40)
-    weights = zeroshot.class_weights(model, data.classes, data.templates)
+    weights = embed_names(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip
     copied.load_state_dict(changed_weights(model, WeightChange(off)), strict=False)
     embedded = copied.encode_image(model.preprocess(data.images), normalize=True).detach().numpy()

@@ -6,7 +6,8 @@ from sklearn.metrics import accuracy_score
 
 import ccs
 from ccs import InputError
-from ccs.analysis.inputs import FEWEST_IMAGES, warn_if_small
+from ccs.analysis.inputs import embed_names
+from ccs.analysis.result import FEWEST_IMAGES, warn_if_small
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import stats
 
@@ -22,7 +23,7 @@ def example(n=300, classes=8, d=12, seed=0, noise=1.5):
 
 def test_class_weights_equal_a_loop_over_classes(tiny_model):
     classes, templates = ["dog", "a {weird} name", "cat"], ["a photo of a {}.", "{}", "the {} and the {}"]
-    weights = zeroshot.class_weights(tiny_model, classes, templates)
+    weights = embed_names(tiny_model, classes, templates)
     for row, name in enumerate(classes):
         rows = [tiny_model.embed_texts([t.replace("{}", name)])[0] for t in templates]
         mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)

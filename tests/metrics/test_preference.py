@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from ccs.analysis.inputs import embed_names
 from ccs.analysis.preference import measure_part_changes
 from ccs.metrics import preference
 from ccs.metrics.ranking import Ranking
-from ccs.texts.neutral import NONSENSE, embed_neutral, fill
+from ccs.texts.prompts import NONSENSE
 
 GROUPS = np.repeat(["a", "b", "c"], 60)
 EVERYBODY = np.array([1.0, 0.0, -1.0])
@@ -85,8 +86,6 @@ def test_whom_a_prompt_puts_first():
 def test_nonsense_is_made_of_pieces_of_the_vocabulary():
     tokenizer = pytest.importorskip("open_clip").tokenizer.SimpleTokenizer()
     assert all(len(tokenizer.encode(word)) > 1 for word in NONSENSE)
-    assert fill("a photo of a {}", "someone") == "a photo of someone"
-    assert fill("a photo of a {}", "blorple") == "a photo of a blorple"
 
 
 def test_heads_that_make_a_preference_move_its_part():
@@ -105,7 +104,7 @@ def test_heads_that_make_a_preference_move_its_part():
 
 
 def test_neutral_prompts_are_means_over_the_templates(tiny_model):
-    units = embed_neutral(tiny_model, ("someone", "blorple"), ("a {}", "{}"))
+    units = embed_names(tiny_model, ("someone", "blorple"), ("a {}", "{}"))
     plain = tiny_model.embed_texts(["someone", "someone", "a blorple", "blorple"]).reshape(2, 2, -1).mean(1)
     assert units == pytest.approx(plain / np.linalg.norm(plain, axis=1, keepdims=True), abs=1e-6)
 

@@ -15,7 +15,7 @@ from transformers import CLIPTokenizer
 
 import ccs
 from ccs import HeadSet, InputError
-from ccs.metrics.accuracy import class_weights
+from ccs.analysis.inputs import embed_names
 from ccs.model.export import export
 from ccs.model.loading.fetching import Place
 from ccs.model.loading.sources import find_model, known_encoder
@@ -184,6 +184,6 @@ def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path):
         text = clip.encode_text(tokenizer([template.format(name) for name in classes]), normalize=True)
         images = clip.encode_image(x, normalize=True)
         expected = torch.sigmoid(clip.logit_scale.exp() * images @ text.T + clip.logit_bias)
-    probabilities = model.probabilities(model.embed_images(x) @ class_weights(model, classes, [template]).T)
+    probabilities = model.probabilities(model.embed_images(x) @ embed_names(model, classes, [template]).T)
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert model.logit_bias == pytest.approx(-1.5)

@@ -3,11 +3,13 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from ccs import Head, HeadSet, paper
+from ccs.analysis.inputs import in_prompts
 from ccs.batch import report
 from ccs.results import Results
 from research.paper import audit
@@ -143,5 +145,6 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
 def test_occupations_get_an_article_unless_the_paper_wrote_them():
     names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "usher", "the boss", "nurses")
     expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "an usher")
-    assert paper.in_prompts(names, paper.templates()) == (*expected, "the boss", "nurses")
-    assert paper.in_prompts(names, ("a {}",)) == names
+    gallery = SimpleNamespace(occupations=names, templates=paper.templates())
+    assert in_prompts(gallery) == (*expected, "the boss", "nurses")
+    assert in_prompts(SimpleNamespace(occupations=names, templates=("a {}",))) == names

@@ -40,10 +40,9 @@ def measure_answers(screen: Screen, head: Head | None = None, example: Example |
     """
     model, example = screen.model, example or shown_example(screen)
     sets = [NO_HEADS, HeadSet([head]) if head else screen.fitted]
-    embedded = [screen.app.images(example.images).embed(model, heads) for heads in sets]
-    prompts = example.classes, example.templates
-    texts = [screen.embed_texts(*prompts, heads) for heads in sets]
-    return label_images(model, *prompts, embedded, texts, sets[1])
+    images, prompts = screen.app.images(example.images), (example.classes, example.templates)
+    ends = [(images.embed(model, heads), screen.embed_texts(*prompts, heads)) for heads in sets]
+    return label_images(model, *prompts, ends, sets[1])
 
 
 def answers_figure(screen: Screen, example: Example, head: Head | None = None) -> Figure:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccs.analysis.bias import BiasTable, measure_people, rank_gallery
-from ccs.analysis.galleries import fewest_ranked, in_prompts, set_question
+from ccs.analysis.inputs import fewest_ranked, in_prompts, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
 from ccs.app.services.model_cache import hash_of
@@ -21,6 +21,7 @@ from ccs.data import BiasSet
 from ccs.metrics import ranking
 from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
+from ccs.texts.prompts import NEUTRAL
 
 OPENING = ("judge", "artist", "teacher")
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
@@ -143,8 +144,9 @@ class Embedded(NamedTuple):
         """Return the bias before and after the screen's ablation."""
         model, ablate, query = screen.model, screen.state.ablate, self.query
         ends = list(zip(self.images, self.texts, strict=True))[: 2 if ablate else 1]
+        neutral = screen.embed_texts(NEUTRAL, query.gallery.templates, ablate)
         settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
-        measure = partial(measure_people, model, query.gallery, query.attribute, ends, **settings)
+        measure = partial(measure_people, model, query.gallery, query.attribute, ends, neutral, **settings)
         return screen.app.cache.get(("bias", hash_of(model), query.key, ablate), measure)
 
 

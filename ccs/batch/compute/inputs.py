@@ -14,8 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccs import sandbox
-from ccs.analysis.galleries import SMALLEST, format_left_out, open_people, set_question
-from ccs.analysis.inputs import require_readable
+from ccs.analysis.inputs import SMALLEST, format_left_out, open_people, set_question
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.data import BiasSet, ClassificationSet, ImageSet, RetrievalSet
@@ -73,7 +72,8 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
             tell(f"{name} is left out: {error}")
     sets += [_open_people(name, settings, tell) for name in settings.galleries]
     for data in (images, *sets):
-        for skipped in require_readable(data, settings.skip_unreadable):
+        data.require_readable(settings.skip_unreadable)
+        for skipped in data.skipped:
             tell(f"Left out of {data.name}: {skipped}")
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -91,7 +91,7 @@ def _open(name: str, settings: Settings) -> EvaluationSet:
     data = open_dataset(name, max_images=limit, classes=settings.classes, template=settings.template)
     if not isinstance(data, EvaluationSet):
         raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
-    require_readable(data, settings.skip_unreadable)
+    data.require_readable(settings.skip_unreadable)
     return set_question(data) if isinstance(data, BiasSet) else data
 
 

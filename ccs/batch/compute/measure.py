@@ -16,8 +16,7 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import AblationName, AblationSet
 from ccs.analysis.bias import rank_gallery
-from ccs.analysis.galleries import embed_occupations
-from ccs.analysis.inputs import embed_ablations
+from ccs.analysis.inputs import embed_ablations, embed_names, embed_occupations, has_order_fault
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
@@ -56,7 +55,7 @@ def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
         return model.embed_texts([caption for captions in data.captions for caption in captions])
     if isinstance(data, BiasSet):
         return embed_occupations(model, data)
-    return zeroshot.class_weights(model, data.classes, data.templates)
+    return embed_names(model, data.classes, data.templates)
 
 
 def table_of(data: EvaluationSet) -> str:
@@ -193,7 +192,7 @@ class Evaluation:
         pools = [False, True] if data.pools is not None else [False]
         variants = [(attribute, pool, False) for pool in pools for attribute in data.groups]
         if self.published:
-            faulty = (attribute for attribute in data.groups if skew.has_order_fault(data.name, attribute))
+            faulty = (attribute for attribute in data.groups if has_order_fault(data.name, attribute))
             variants += [(attribute, False, True) for attribute in faulty]
         return [_People(self, data, map, *variant) for variant in variants]
 

@@ -15,7 +15,7 @@ import numpy as np
 import ccs
 from ccs import results
 from ccs.analysis.ablation_sets import AblationSet, level_heads, too_many_unscored
-from ccs.analysis.inputs import warn_if_small
+from ccs.analysis.result import warn_if_small
 from ccs.batch.compute import Precision, Settings, inputs, measure
 from ccs.batch.compute.ablations import choose_ablations, count_ablations, make_ablations
 from ccs.batch.compute.embed import Embedder, largest_errors, read_embeddings

@@ -13,6 +13,13 @@ from ccs.errors import InputError
 
 FOLDER = Path(__file__).parent
 PAPER = "paper"
+NOUNS = {"woman", "man", "girl", "boy", "female", "male"}
+"""Groups that are nouns in prompts; others get "person"."""
+PERSON = ("person", "human", "someone", "somebody")
+NONSENSE = ("blorple", "quombit", "plimfer", "wexnor")
+"""Words that CLIP's tokenizer builds from two or more of its pieces, none of them a word with a meaning."""
+NEUTRAL = PERSON + NONSENSE
+"""Words that name no occupation. A model without a general preference has no reason to rank a group first."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +83,10 @@ def load_prompts(name: str) -> PromptSet:
             for category, words in values["categories"].items()
         },
     )
+
+
+def name_person(group: str) -> str:
+    """Return a person of a group: "man" as it is, "dark" as "dark person", "woman, dark" as "dark woman"."""
+    words = group.split(", ")
+    noun = next((word for word in words if word.lower() in NOUNS), "person")
+    return " ".join([*(word for word in words if word != noun), noun])
