@@ -319,9 +319,10 @@ class Model(Side):
             InputError: If pixels have another size or are whole numbers, or a batch has less than one image.
         """
         tokens = BATCH_TOKENS if self.encoder.device.type == "cpu" else 131_072
-        fitting = max(1, tokens // self.encoder.n_tokens)
         images = as_sequence(images)
-        n, size = len(images), batch_length(batch_size, fitting)
+        n, fitting = len(images), max(1, tokens // self.encoder.n_tokens)
+        even = -(-n // max(1, -(-n // fitting)))  # as many batches as of the largest size, in less memory
+        size = batch_length(batch_size, max(1, even))
         if isinstance(images, Tensor) and not (
             images.shape == (n, 3, *self.encoder.image_size) and images.is_floating_point()
         ):
