@@ -184,7 +184,7 @@ def rank_gallery(
         texts: unit embeddings [occupations, d].
         one_pool: rank all images for each occupation, even if each has its own images.
     """
-    pools = None if one_pool else gallery.own_pools(gallery.occupations)
+    pools = None if one_pool else own_pools(gallery)
     first = np.arange(len(texts)) if pools is not None else first_alike(texts)
     distinct, rows = np.unique(first, return_inverse=True)
     return Ranking(
@@ -196,6 +196,16 @@ def rank_gallery(
         names=gallery.occupations,
         rows=rows,
     )
+
+
+def own_pools(gallery: BiasSet) -> NDArray[np.bool_] | None:
+    """Return the images that each occupation of a gallery ranks, bool [occupations, images]; None for all."""
+    if gallery.pools is None:
+        return None
+    if absent := ", ".join(sorted({*gallery.occupations} - {*gallery.pools})):
+        advice = "Each occupation ranks its own images; rank one pool of all images instead."
+        raise InputError(f"{gallery.name} has no image of {absent}. {advice}")
+    return np.array([gallery.pools == occupation for occupation in gallery.occupations])
 
 
 def measure_people(

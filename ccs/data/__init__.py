@@ -20,19 +20,20 @@ MOST_SKIPPED = 0.01
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Lazy(Sequence[T]):
     """A sequence whose items are made from their keys on every access and not kept."""
 
-    def __init__(self, make: Callable[[Any], T], keys: Sequence[Any]) -> None:
-        self._make, self.keys = make, keys
+    make: Callable[[Any], T]
+    keys: Sequence[Any]
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Lazy(self._make, self.keys[index])
-        return self._make(self.keys[index])
+            return Lazy(self.make, self.keys[index])
+        return self.make(self.keys[index])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -127,15 +128,6 @@ class BiasSet(ImageSet):
     def main(self) -> str:
         """The attribute that is meant where none is named: gender, or else the first."""
         return "gender" if "gender" in self.groups else next(iter(self.groups))
-
-    def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
-        """Return the images that each occupation ranks, bool [occupations, images]; None for all."""
-        if self.pools is None:
-            return None
-        if absent := ", ".join(sorted({*occupations} - {*self.pools})):
-            advice = "Each occupation ranks its own images; rank one pool of all images instead."
-            raise InputError(f"{self.name} has no image of {absent}. {advice}")
-        return np.array([self.pools == occupation for occupation in occupations])
 
 
 # Those known by name --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccs.analysis.bias import BiasTable, measure_people, rank_gallery
+from ccs.analysis.bias import BiasTable, measure_people, own_pools, rank_gallery
 from ccs.analysis.inputs import fewest_ranked, in_prompts, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
@@ -101,7 +101,7 @@ class BiasQuery:
 
     def pool(self) -> np.ndarray:
         """Return the numbers of the images that the occupation shown ranks."""
-        pools = self.gallery.own_pools(self.gallery.occupations)
+        pools = own_pools(self.gallery)
         return np.arange(len(self.gallery.images)) if pools is None else np.flatnonzero(pools[self.row])
 
 
