@@ -84,7 +84,8 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
     captions: dict[int, tuple[str, ...]] = {}
     skipped: list[str] = []
     total = hashlib.sha256(f"{record.frames} frames".encode())
-    for row, cell in enumerate(rows.columns["caption"][:max_clips]):
+    cells = rows.columns.get("caption") or rows.columns.get("captions") or [""] * rows.count
+    for row, cell in enumerate(cells[:max_clips]):
         try:
             data = rows.read(row)
             if not cell:

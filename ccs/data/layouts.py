@@ -107,14 +107,10 @@ def _videos(files: Files, record: DatasetRecord) -> Rows:
     if len(tables) != 1:
         listed = f"the tables {', '.join(tables[:5])}: keep the one" if tables else "no JSON file or table"
         raise InputError(f"{files.source!r} has {listed} with the captions of its clips.")
-    entries = read_rows(files.read(tables[0]), tables[0])
     if not files.ending_in(*VIDEOS):
         files = files.unpack(files.ending_in(".zip", ".tar"))
-    names = [str(next(filter(None, map(entry.get, PATHS)), "")) for entry in entries]
-    paths = match(names, files.ending_in(*VIDEOS), files.source, VIDEOS)
-    captions = [entry.get("caption", entry.get("captions")) for entry in entries]
-    cells = [{"file": name, "caption": cell} for name, cell in zip(names, captions, strict=True)]
-    return replace(_rows(files, record, [*zip(paths, cells, strict=True)]), are_videos=True)
+    records = _read_table(files, tables[0], files.ending_in(*VIDEOS), VIDEOS)
+    return replace(_rows(files, record, records), are_videos=True)
 
 
 def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
@@ -152,9 +148,7 @@ def _webdataset(files: Files) -> list[_Row]:
             continue
         cells: dict[str, Any] = {}
         with suppress(ValueError, TypeError, KeyError):
-            metadata = dict(json.loads(files.read(paths["json"])))
-            cells = {k: cell for k, cell in metadata.items() if not isinstance(cell, list | dict)}
-            cells.pop("file", None)
+            cells = dict(json.loads(files.read(paths["json"]))) | {"file": sample_images[0]}
         if "cls" in paths:
             text = files.read(paths["cls"]).decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
@@ -162,20 +156,20 @@ def _webdataset(files: Files) -> list[_Row]:
     return samples if 2 * len(samples) >= len(images) else []
 
 
-def _read_table(files: Files, table: str, images: Sequence[str]) -> list[_Row]:
-    """Return the rows of a table."""
+def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[str, ...] = ()) -> list[_Row]:
+    """Return the rows of a table, matched with these paths; endings make no difference."""
     title = f"{as_text(files.source)}/{table}"
     rows = read_rows(files.read(table), title)
     columns = dict.fromkeys(name for row in rows for name in row)
     if not (key := next(filter(columns.__contains__, PATHS), "")):
         listed = f"it has {', '.join(columns) or 'no rows'}"[:200]
         raise InputError(f"{title} needs a column `file`, columns of labels, and commas between; {listed}.")
-    texts = [
-        {k: "" if isinstance(cell, list | dict | None) else str(cell).strip() for k, cell in row.items()}
+    names = [str(row.pop(key, "")) for row in rows]
+    cells = [
+        {k: x if isinstance(x, list | dict | None) else str(x).strip() for k, x in row.items()}
         for row in rows
     ]
-    names = [row.pop(key, "") for row in texts]
-    matched = zip(match(names, images, title), names, texts, strict=True)
+    matched = zip(match(names, paths, title, endings), names, cells, strict=True)
     return [(path, {"file": name, **row}) for path, name, row in matched]
 
 

@@ -106,7 +106,8 @@ class Rows:
         if column not in self.columns:
             listed = ", ".join(self.columns)[:300]
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {listed or 'none'}.")
-        return ["" if cell is None or cell != cell else tidy(cell) for cell in self.columns[column]]
+        cells = self.columns[column]
+        return ["" if isinstance(x, list | dict | None) or x != x else tidy(x) for x in cells]
 
     def readable(
         self,
