@@ -11,7 +11,6 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import DatasetRecord, Lazy, RetrievalSet
-from ccs.data.decoding import reason
 from ccs.data.rows import Rows
 from ccs.errors import InputError, require
 
@@ -96,7 +95,8 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
             captions[row] = tuple(cell) if isinstance(cell, list) else (cell,)
             total.update(hashlib.sha256(data).digest() + "\x00".join(captions[row]).encode())
         except (OSError, ValueError) as error:  # PyAV's errors are of both types
-            skipped.append(f"{rows.columns['file'][row] or 'an entry without a file'}: {reason(error)}")
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            skipped.append(f"{rows.columns['file'][row] or 'an entry without a file'}: {reason}")
     if not captions:
         refusal = f"None of the {len(skipped)} clips in {rows.source!r} can be used."
         raise InputError(" ".join((refusal, *skipped[:1])))

@@ -101,33 +101,27 @@ def _require_usual_size(image: Image.Image) -> None:
         raise ValueError(f"its {image.width} x {image.height} pixels are too narrow for a model")
 
 
-def require_complete(data: bytes, formats: tuple[str, ...] | None = None) -> None:
-    """Check that the bytes are a complete image.
+def problem(data: bytes, formats: tuple[str, ...] | None = None) -> str:
+    """Return why the bytes are not a complete image, or "".
 
     JPEG is decoded at an eighth of its size, which reads all of its data at little cost.
 
     Args:
         data: The encoded image.
         formats: The formats allowed for an untrusted image, whose size is checked too; None allows all.
-
-    Raises:
-        OSError, ValueError, ...: One of `UNREADABLE`, which `reason` puts into words.
     """
     if not data:
-        raise OSError("empty file")
-    with Image.open(io.BytesIO(data), formats=formats) as image:
-        if formats:
-            _require_usual_size(image)
-        image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-        image.load()
-        if image.mode in ("I", "F") or image.mode not in _MODES:
-            to_rgb(image)
-
-
-def reason(error: Exception) -> str:
-    """Return why an image or a clip cannot be used. Raises the error again if it is the Hub's."""
-    if hasattr(error, "response"):
-        raise error
-    if isinstance(error, UnidentifiedImageError):
+        return "empty file"
+    try:
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            if formats:
+                _require_usual_size(image)
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+            image.load()
+            if image.mode in ("I", "F") or image.mode not in _MODES:
+                to_rgb(image)
+    except UnidentifiedImageError:
         return "not an image of a known kind"
-    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    except UNREADABLE as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""

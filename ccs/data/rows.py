@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ccs.data import DatasetRecord, Lazy
-from ccs.data.decoding import COMPLETE, FORMATS, UNREADABLE, decode, reason, require_complete, untrusted_image
+from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
 from ccs.errors import InputError, require_seed
 
 SEVERAL = "its cells are not single texts or numbers"
@@ -133,13 +133,14 @@ class Rows:
         digests: dict[int, bytes] = {}
         reasons, notes = {**left_out}, (*self.notes, *notes)
         for row in sample.draw_rows([row for row in range(self.count) if row not in left_out], strata):
-            try:
-                digest = hashlib.sha256(data := self.read(row)).digest()
-                if not self.untrusted and digest not in COMPLETE:
-                    require_complete(data)
+            data = reason = self._image_or_reason(row)
+            if isinstance(data, bytes):
+                digest = hashlib.sha256(data).digest()
+                reason = "" if self.untrusted or digest in COMPLETE else problem(data)
+            if reason:
+                reasons[row] = str(reason)
+            else:
                 digests[row] = digest
-            except UNREADABLE as error:
-                reasons[row] = reason(error)
         paths = self.columns.get("file") or [f"row {row}" for row in range(self.count)]
         skipped = tuple(f"{paths[row]}: {reason}" for row, reason in reasons.items() if reason)
         if not digests:
@@ -157,6 +158,15 @@ class Rows:
             "notes": notes,
         }
 
+    def _image_or_reason(self, row: int) -> bytes | str:
+        """Read a row's encoded image, or why there is none."""
+        try:
+            return self.read(row)
+        except OSError as error:
+            if hasattr(error, "response"):  # the Hub failed, not the image
+                raise
+            return error.strerror or str(error)
+
     def load(self, most_bytes: int) -> dict[str, Any]:
         """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
 
@@ -170,15 +180,13 @@ class Rows:
         images: list[bytes | str] = []
         size = 0
         for row in range(self.count):
-            try:
-                images.append(image := self.read(row))
+            image = self._image_or_reason(row)
+            if most_bytes and isinstance(image, bytes):
                 size += len(image)
-                if most_bytes:
-                    require_complete(image, FORMATS)
-            except UNREADABLE as error:
-                images[row:] = [reason(error)]
-            if most_bytes and size > most_bytes:
+                image = problem(image, FORMATS) or image
+            if size > most_bytes:
                 raise InputError(f"{self.source} holds more than {most_bytes >> 20} MB once unpacked.")
+            images.append(image)
         return {**vars(self), "read": images, "untrusted": bool(most_bytes)}
 
 

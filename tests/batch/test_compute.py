@@ -152,7 +152,7 @@ def test_groups_that_are_too_small_are_reported(monkeypatch):
 
 def test_a_resumed_run_decodes_only_new_images_to_check_them(tmp_path, monkeypatch):
     decoded = []
-    monkeypatch.setattr("ccs.data.rows.require_complete", decoded.append)
+    monkeypatch.setattr("ccs.data.rows.problem", lambda data: decoded.append(data) or "")
     settings = Settings(images=str(tmp_path / "images"), suite="none")
     for first, count in ((0, 3), (3, 1), (0, 0)):  # the images written before each run
         monkeypatch.setattr("ccs.data.rows.COMPLETE", COMPLETE := set())
