@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-import anyio
 import gradio as gr
 from gradio.context import LocalContext
 from pydantic_core import from_json, to_json
@@ -78,13 +78,15 @@ class Guard:
         try:
             refuse_if(not rule, 404, "Not found.")
             refuse_if(self._open[kind] > most, 429, "Too many requests at a time. Try again in a moment.")
-            with anyio.move_on_after(SECONDS) as arrival:
-                async for part in Request(scope, receive).stream():
-                    body += part
-                    self._held += len(part)
-                    refuse_if(len(body) > limit, 413, "The request is too large.")
-                    refuse_if(self._held > HELD, 503, "Too much is being sent. Try again in a moment.")
-            refuse_if(arrival.cancelled_caught, 408, "The request took too long to arrive.")
+            try:
+                async with asyncio.timeout(SECONDS):
+                    async for part in Request(scope, receive).stream():
+                        body += part
+                        self._held += len(part)
+                        refuse_if(len(body) > limit, 413, "The request is too large.")
+                        refuse_if(self._held > HELD, 503, "Too much is being sent. Try again in a moment.")
+            except TimeoutError:
+                raise HTTPException(408, "The request took too long to arrive.") from None
             if limit and API in rule:
                 blocks = scope["app"].get_blocks()
                 lines = blocks._queue.event_queue_per_concurrency_id.values()

@@ -26,4 +26,5 @@ def few_draws(monkeypatch):
     """Intervals of bias from 40 draws, for those who read none."""
     monkeypatch.setitem(bias.Measuring.__init__.__kwdefaults__, "draws", 40)
     monkeypatch.setattr(bias, "DRAWS", 40)
+    monkeypatch.setattr("ccs.analysis.bias.DRAWS", 40)
     monkeypatch.setattr(bias, "CHANCE_DRAWS", 40)
