@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from math import isnan, nan
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,17 +86,14 @@ def describe_needs(settings: Settings) -> str:
         CostEstimate.total(judge, [estimate for estimate in estimates if estimate.judge == judge])
         for judge in dict.fromkeys(estimate.judge for estimate in estimates)
     ]
-    total, budget = CostEstimate.total("all", by_judge), settings.budget
-    if budget is None and not isnan(total.dollars):
-        spending = Spending("estimated")
-        spending.expect([total])
-        budget = spending.limit
+    spending = Spending("estimated" if settings.budget is None else settings.budget)
+    spending.expect([total := CostEstimate.total("all", by_judge)])
     weights = sum(gigabytes for *_, gigabytes in models if gigabytes > 0)
     sets = sum({record.address: record.gigabytes for record in records}.values())  # fetched once
     return printed(
         "cost",
         time=_hours(settings, passes, weights + sets) if records else None,
-        budget=budget if estimates else None,
+        budget=spending.limit if estimates and spending.limit < inf else None,
         by_default=settings.budget is None,
         models=models,
         records=records,
