@@ -1,7 +1,5 @@
 """Exceptions for a user's mistakes, among them a package that `pip install clip-ccs` leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.util import find_spec
 

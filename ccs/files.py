@@ -1,7 +1,5 @@
 """Write files atomically, hash them, and read text and CSV in UTF-8."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import hashlib

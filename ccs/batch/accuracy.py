@@ -1,7 +1,5 @@
 """Measure zero-shot accuracy: `clip-ccs accuracy --model M --dataset D`."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Audit the bias of models: `clip-ccs audit --model M --gallery G --out DIR`."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Measure the social bias of image rankings: `clip-ccs bias --model M --gallery G`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Save a changed model to a folder, the Hub, or both, with a model card that the Hub links by."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

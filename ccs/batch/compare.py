@@ -1,7 +1,5 @@
 """Compare two models head by head: `clip-ccs compare A B`."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 

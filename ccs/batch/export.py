@@ -1,7 +1,5 @@
 """Save a model with ablated heads: `clip-ccs export --model M --ablate "L8.H1 L9.H2" --out DIR`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Find the heads that encode a text: `clip-ccs heads "dogs" --model M --images DIR`."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The Hub's leaderboards are decentralized: a benchmark dataset registers tasks in
 repository has its results in `.eval_results/*.yaml` (https://huggingface.co/docs/hub/eval-results).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

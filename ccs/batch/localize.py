@@ -1,7 +1,5 @@
 """Find the heads that carry a bias: `clip-ccs localize --model M --gallery G`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

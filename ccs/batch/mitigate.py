@@ -1,7 +1,5 @@
 """Reduce the bias of a model: `clip-ccs mitigate --model M --gallery G --attribute A --out DIR`."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from functools import partial

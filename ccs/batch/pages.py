@@ -1,7 +1,5 @@
 """The printed output of commands and reports: templates, numbers with intervals, and Markdown tables."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

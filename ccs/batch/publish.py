@@ -1,7 +1,5 @@
 """Publish results as a dataset on the Hub: `clip-ccs publish --repo USER/NAME`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ docs/tables.md) and checks whether the printed number lies within the measured i
 recalls, and shares are in percent, as printed.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

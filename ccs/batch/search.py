@@ -1,7 +1,5 @@
 """Find the smallest ablation that lowers MaxSkew: `clip-ccs search --model M --gallery G`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Options that several commands share: their types, help texts, and the checks of their values."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass

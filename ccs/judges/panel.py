@@ -4,8 +4,6 @@ The judge `tags` needs neither a model nor a key. It reads the pool's tags in pl
 presented as one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

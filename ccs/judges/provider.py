@@ -5,8 +5,6 @@ completions. A provider sends a request once. Retries, limits, the cache, and th
 the SDK's own retries are off and counts are exact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

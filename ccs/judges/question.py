@@ -8,8 +8,6 @@ printed, never the head that is being labeled; the paper does not say which five
 about the labeler's words; `ccs.texts.labels.normalize` gives them one spelling, to group heads by.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Models have the paper's name ("ViT-B-32-OpenAI") and open_clip's ("ViT-B-32/open
 from 0. Numbers are as printed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping

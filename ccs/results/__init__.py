@@ -8,8 +8,6 @@ A collection is a folder with one folder per model, such as `precomputed/` or a 
     ['model', 'weights', 'layer']
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

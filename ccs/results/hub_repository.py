@@ -3,8 +3,6 @@
 A refusal by the Hub becomes a sentence that quotes nothing of the request: the request holds the token.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import logging
 import re

@@ -4,8 +4,6 @@ The tables are described in schema.toml, which the documentation's page "Results
 Tables and manifests may be untrusted files from the Hub.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

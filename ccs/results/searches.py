@@ -4,8 +4,6 @@ The file is next to the model's folder because a new run removes everything but 
 Searches of other weights than those of the results are left out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

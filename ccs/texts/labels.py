@@ -9,8 +9,6 @@ the place of an LLM (ccs/judges/panel.py) and is never presented as one.
     ('some red dog', 'Animals')
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,6 @@ and optionally `concept`, or any text file with one text per line.
     ('a red cat', 'a dog')
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

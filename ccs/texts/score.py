@@ -12,8 +12,6 @@ at 5. The paper does not say whether it names heads again at K = 7 to 13.
     (2, 'moderate', (0.0, 0.0, 0.5, 0.5))
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

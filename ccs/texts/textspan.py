@@ -17,8 +17,6 @@ its tokens with several heads, and never more than the numerical rank: the numbe
 RELATIVE.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The ablation sets of a run, and which of them are measured on which evaluation set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ccs.analysis import ablation_sets

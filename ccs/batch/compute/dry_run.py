@@ -4,8 +4,6 @@ Nothing is opened, fetched, or computed: sizes and licenses are in the records o
 weights are counted on open_clip's configuration, and questions on the pool of texts.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from math import inf, nan

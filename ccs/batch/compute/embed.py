@@ -4,8 +4,6 @@ Work is cut into shards that do not depend on the number of processes or the bat
 contents are joined in order, so the results are the same however the work was divided.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

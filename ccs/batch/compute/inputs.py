@@ -1,7 +1,5 @@
 """The images and evaluation sets of a run: opened, and decoded ahead of the model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

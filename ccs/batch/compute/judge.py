@@ -1,7 +1,5 @@
 """Labels, judgments, and scores of heads, by tags or by LLMs, which only the first process asks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """One model from images and texts to tables: the stages in order, each done once for what it depends on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

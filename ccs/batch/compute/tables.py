@@ -1,7 +1,5 @@
 """The results of a run: its tables, the manifest, which is written last, and a summary."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import sys

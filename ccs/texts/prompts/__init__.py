@@ -1,7 +1,5 @@
 """Named sets of prompts about people, with their sources: `--prompts NAME`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
