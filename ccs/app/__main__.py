@@ -107,10 +107,10 @@ def start(settings: Settings) -> None:
     with mock.patch("inspect.getfile", file_without_stub):
         from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     server = make_server(app)
+    threading.Thread(target=warm, args=(app,), daemon=True).start()  # earlier it would delay the page
     url = launch(server, f"[{host}]" if ":" in host else host, port)
     gc.freeze()
     gc.enable()
-    threading.Thread(target=warm, args=(app,), daemon=True).start()  # earlier it would delay the page
     print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
     end.wait()
     server.get_blocks().close(verbose=False)
@@ -150,13 +150,14 @@ def warm(app: App) -> None:
     from ccs.app.session import Session
     from ccs.app.views.start import claim_of
 
-    for tab in ("start", "bias", "heads"):
+    for tab in ("start", "bias"):
         work(screen := open_screen(app, Session(), {"tab": tab}))
+    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
     with suppress(InputError):  # the button of Start has one answer for everyone
         screen.change(tab="start", ablate=claim_of(screen).heads)
         work(screen)
+    work(open_screen(app, Session(), {"tab": "heads"}))
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
-    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import ccs
 from ccs import Head, HeadSet, results
 from ccs.app import session
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.images import Images, Whole
+from ccs.app.services.images import Images
 from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.bundled import stored_embeddings
@@ -45,11 +45,11 @@ def test_what_is_kept_has_one_bound_in_bytes():
     def embed(number):
         def compute():
             computed.append(number)
-            return Whole(None, np.full(1000, number, np.float32))
+            return np.full(1000, number, np.float32)
 
         return cache.get(("seen", number), compute)
 
-    assert [embed(number).base[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
+    assert [embed(number)[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
     assert computed == [1, 2, 3, 2]  # two fit: the one that was not used for longest goes
     large = np.zeros(12_000, np.uint8)
     assert cache.get(("large",), lambda: large) is large

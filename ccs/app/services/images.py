@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,19 +27,6 @@ SIDE = 192  # of a map as a picture, in pixels
 DARK = 0.33  # brightness of a patch that gets no attention
 RED, BLUE, DEEPEST = "#d62828", "#2660dc", 0.85  # colors, and their opacity at the largest value
 TRUNK_BYTES, DEEP_BYTES = 128 * 2**20, 40 * 2**20  # cached activations: of the first layer, and of others
-
-
-class Whole(NamedTuple):
-    """Images as a model embeds them with all heads on.
-
-    Attributes:
-        trunk: A `Trunk`, the activations below the first layer with heads that can be ablated; None if it is
-            too large to keep.
-        base: Embeddings [n, d].
-    """
-
-    trunk: Any
-    base: np.ndarray
 
 
 def has_edits(heads: HeadSet) -> bool:
@@ -87,18 +74,14 @@ class Images:
             stop = min(start + step, n)
             yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
 
-    def whole(self, model: ccs.Model) -> Whole:
-        """Embed the images with all heads on."""
+    def trunk(self, model: ccs.Model) -> Any:
+        """Return the `Trunk` of the images, which every ablation shares; None if it is too large to keep."""
+        if len(self.images) * model.encoder.n_tokens * model.encoder.width * 4 > TRUNK_BYTES:
+            return None
 
-        def compute() -> Whole:
-            trunks, rows = [], []
-            size = len(self.images) * model.encoder.n_tokens * model.encoder.width * 4
-            for part in self._parts(model, self.images, "embeds, once,"):
-                trunk = model.trunk(part)
-                rows.append(model.embed_images(trunk))
-                if size <= TRUNK_BYTES:
-                    trunks.append(trunk)
-            return Whole(trunks[0].joined(trunks) if trunks else None, np.concatenate(rows))
+        def compute() -> Any:
+            trunks = [model.trunk(part) for part in self._parts(model, self.images, "embeds, once,")]
+            return trunks[0].joined(trunks)
 
         return self._keep(model, "whole", compute)
 
@@ -107,7 +90,7 @@ class Images:
 
         Without activations (they are too large to keep), return the images.
         """
-        heads, start = ablate.of_encoder(IMAGE), self.whole(model).trunk
+        heads, start = ablate.of_encoder(IMAGE), self.trunk(model)
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
             return (self.images if start is None else start), heads
         below = heads.subset(head for head in heads if head.layer < layer)
@@ -125,15 +108,15 @@ class Images:
             Unit embeddings [n, d].
         """
         heads = self.fit(model, ablate).of_encoder(IMAGE)
-        if not heads:
-            return self._stored(model, "", lambda: self.whole(model).base)
 
         def compute() -> np.ndarray:
-            start, _ = self._start(model, min(head.layer for head in heads))
-            parts = self._parts(model, start, f"with {describe_ablation(heads)} embeds")
+            start, _ = self._start(model, min((head.layer for head in heads), default=0))
+            doing = f"with {describe_ablation(heads)} embeds" if heads else "embeds, once,"
+            parts = self._parts(model, start, doing)
             return np.concatenate([model.embed_images(part, heads) for part in parts])
 
-        return self._keep(model, "ablated", compute, heads)
+        make = partial(self._keep, model, "embedded", compute, heads)
+        return make() if heads else self._stored(model, "", make)
 
     def fit(self, model: ccs.Model, ablate: HeadSet) -> HeadSet:
         """Fit an intervention's edits on the people's groups; others are returned as they are.

@@ -132,7 +132,7 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
 
     try:
         people, things = (
-            galleries.images(name, screen.tell).whole(model).trunk for name in (query.gallery.name, controls)
+            galleries.images(name, screen.tell).trunk(model) for name in (query.gallery.name, controls)
         )
         if people is None or things is None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
