@@ -251,7 +251,7 @@ def measure_people(
             map=map,
         )
         scores = [cosines(texts, images, map=map)[ranking.first_positions] for images, texts in ends]
-        results = [measuring(of_end, within_units=True) for of_end in scores]
+        results = [measuring(of_end, within_units=of_end is scores[-1]) for of_end in scores]
     before, after = results[0], results[-1]
     logits = [model.logit_scale * of_end[ranking.distinct] for of_end in scores]
     neutral_scores = cosines(neutral, ends[-1][0])
