@@ -22,6 +22,7 @@ from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import POWER, group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
+from ccs.metrics.ranking import cosines
 from ccs.metrics.skew import MetricName
 from ccs.texts.prompts import NEUTRAL, PAPER, PromptSet, load_prompts, name_person
 
@@ -171,7 +172,8 @@ def audit(
             items = len(question.occupations) - len(repeats)
             rows += [case | row for row in _ranking_rows(table, items)]
             tops += [case | row for row in _top_rows(table, repeats)]
-            changes = measure_part_changes(part[0], part[1:], ranking, seed=seed)
+            scores = [cosines(ranking.prompts, units) for units in part]
+            changes = measure_part_changes(scores, ranking, seed=seed)
             parts += zip([case | {"heads": str(heads)} for heads in ablated], changes, strict=True)
         harms = _harm_rows(model, people.groups[name], part[:2], seed)
         rows += [{"section": "harm", "attribute": name} | row for row in harms]

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis.inputs import Embeddings
 from ccs.errors import InputError
 from ccs.metrics import preference, stats
-from ccs.metrics.preference import FirstGroup, PartChanges, Parts, Split, compare_parts, measure_parts
-from ccs.metrics.ranking import Ranking, cosines
+from ccs.metrics.preference import FirstGroup, PartChanges, Split, compare_parts, measure_parts
+from ccs.metrics.ranking import Ranking
 
 PARTS = ("total", "general", "specific")
 
@@ -66,21 +65,13 @@ class Preference:
 
 
 def measure_part_changes(
-    before: NDArray[np.floating],
-    after: Embeddings,
-    ranking: Ranking,
-    *,
-    prompts: Sequence[NDArray[np.floating]] | None = None,
-    seed: int = 0,
-    draws: int = preference.DRAWS,
+    scores: Sequence[NDArray[np.floating]], ranking: Ranking, *, seed: int = 0, draws: int = preference.DRAWS
 ) -> tuple[PartChanges | None, ...]:
     """Measure how heads, sets of heads, or other changes of a model move the general and the specific part.
 
     Args:
-        before: image embeddings [n, d] of the model as it is.
-        after: image embeddings [n, d] with each change.
+        scores: cosines [prompts, n] of the model as it is, then with each change.
         ranking: prompts, groups, and units; every prompt ranks all images here.
-        prompts: text embeddings [prompts, d] with each change, if it changes texts.
         seed: random seed.
         draws: number of bootstrap draws, the same for all changes.
 
@@ -88,26 +79,12 @@ def measure_part_changes(
         One result per change (`ccs.metrics.preference.compare_parts`); None with fewer than two different
         prompts, groups, or images of a group.
     """
-
-    def measure_model(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
-        """Measure the general and the specific part with these embeddings.
-
-        Args:
-            images: image embeddings [n, d].
-            texts: text embeddings [prompts, d]; only the distinct prompts are used.
-
-        Raises:
-            InputError: If there are fewer than two different prompts, groups, or images of a group.
-        """
-        scores = cosines(texts[ranking.distinct], images)
-        return measure_parts(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
-
+    settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
     try:
-        start = measure_model(before, ranking.prompts)
+        start, *changed = (measure_parts(of[ranking.distinct], ranking.groups, **settings) for of in scores)
     except InputError:
-        return (None,) * len(after)
-    texts = prompts or [ranking.prompts] * len(after)
-    return tuple(compare_parts(measure_model(*pair), start) for pair in zip(after, texts, strict=True))
+        return (None,) * (len(scores) - 1)
+    return tuple(compare_parts(parts, start) for parts in changed)
 
 
 def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -> pd.DataFrame:

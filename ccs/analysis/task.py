@@ -23,7 +23,7 @@ from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias, bias_result, stats
 from ccs.metrics.preference import PartChanges
-from ccs.metrics.ranking import Ranking
+from ccs.metrics.ranking import Ranking, cosines
 from ccs.metrics.stats import Conclusion, Effect, Estimate
 from ccs.synthetic.scene import draw
 
@@ -259,13 +259,13 @@ def measure_embedded(
         seed: random seed for resampling.
         draws: resampled pools for the intervals of MaxSkew.
     """
-    prompts = [task.prompts for task in tasks]
-    skews = bias.measure_ablations(people, tasks[0], prompts, draws=draws, seed=seed)
+    scores = [cosines(task.prompts, units) for task, units in zip(tasks, people, strict=True)]
+    skews = bias.measure_ablations(scores, tasks[0], draws=draws, seed=seed)
     accuracies = [
         zeroshot.accuracy(units, task.class_weights, task.labels, seed)
         for units, task in zip(controls, tasks, strict=True)
     ]
-    parts = measure_part_changes(people[0], people, tasks[0], prompts=prompts, seed=seed)
+    parts = measure_part_changes([scores[0], *scores], tasks[0], seed=seed)
     return [
         Measured(
             max_skew=skew.max_skew.mean,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,22 +47,15 @@ def measure(image_embeddings: ArrayLike, question: Ranking, **settings: Any) -> 
     Returns:
         The result.
     """
-    return measure_ablations([image_embeddings], question, **settings)[0]
+    return measure_ablations([ranking.cosines(question.prompts, image_embeddings)], question, **settings)[0]
 
 
-def measure_ablations(
-    embeddings: Iterable[ArrayLike],
-    question: Ranking,
-    prompts: Iterable[ArrayLike] | None = None,
-    **settings: Any,
-) -> list[BiasResult]:
+def measure_ablations(scores: Iterable[Scores], question: Ranking, **settings: Any) -> list[BiasResult]:
     """Measure several ablation sets for one question.
 
     Args:
-        embeddings: each ablation set's image embeddings [n, d], of any length; a generator keeps only one of
-            them in memory.
+        scores: each ablation set's cosines [prompts, n].
         question: what is ranked for which prompts.
-        prompts: each ablation set's prompts [prompts, d]; by default the question's.
         **settings: those of `Measuring`.
 
     Returns:
@@ -71,8 +63,7 @@ def measure_ablations(
     """
     with ranking.threads() as map:
         measuring = Measuring(question, map=map, **settings)
-        pairs = zip(embeddings, prompts or repeat(question.prompts), strict=False)
-        return [measuring(ranking.cosines(texts, images, map=map)) for images, texts in pairs]
+        return [measuring(of_set) for of_set in scores]
 
 
 def means(

@@ -13,6 +13,7 @@ from ccs.analysis.audit import audit
 from ccs.analysis.bias import rank_gallery
 from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
+from ccs.metrics.ranking import cosines
 from ccs.texts.prompts import load_prompts
 
 CROSSED = "gender,skin tone"
@@ -51,7 +52,7 @@ def test_each_ablated_head_moves_a_part_of_the_preference(model, gallery, result
     row = result.parts.query("attribute == 'skin tone' and heads == 'L6.H1'").iloc[0]
     units = model.embed_images(list(gallery.images), [HeadSet(), HeadSet.parse("L6.H1")])
     ranking = rank_gallery(gallery, "skin tone", embed_occupations(model, gallery))
-    (change,) = measure_part_changes(units[0], units[1:], ranking)
+    (change,) = measure_part_changes([cosines(ranking.prompts, of) for of in units], ranking)
     assert [row["general"], row["specific"]] == pytest.approx([change.general.value, change.specific.value])
     assert row["moves"] == change.moves
 

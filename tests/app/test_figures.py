@@ -20,7 +20,7 @@ from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, embed_query
-from ccs.metrics.ranking import Ranking
+from ccs.metrics.ranking import Ranking, cosines
 from ccs.model.maps import heatmap
 from tests.support import app_sample
 from tests.support.app_page import SMALL, beside, check, opened, printed, small_gallery
@@ -120,8 +120,9 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     changes = bias_view.part_changes(embed_query(screen, BiasQuery.from_state(app, screen.state)))
     prompts = embed_occupations(model, replace(gallery, occupations=tuple(names)))
     task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
-    before, after = model.embed_images(list(gallery.images), [HeadSet(), off])
-    (expected,) = measure_part_changes(before, [after], task, draws=query_view.DRAWS)
+    units = model.embed_images(list(gallery.images), [HeadSet(), off])
+    scores = [cosines(prompts, of) for of in units]
+    (expected,) = measure_part_changes(scores, task, draws=query_view.DRAWS)
     html = regions(screen)["main"]
     for ours, theirs in ((changes.general, expected.general), (changes.specific, expected.specific)):
         known = pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-4)

@@ -26,7 +26,7 @@ def test_intervals_keep_to_what_the_metric_can_be(tilt):
 def test_chance_is_what_random_rankings_score():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)
-    random = [rng.standard_normal((300, 6)) for _ in range(150)]
+    random = [cosines(texts, rng.standard_normal((300, 6))) for _ in range(150)]
     results = bias.measure_ablations(random, Ranking(texts, groups, 30), draws=40)
     for name in skew.METRICS:
         chance = results[0].metrics[name]
@@ -93,7 +93,7 @@ def test_plans_are_compared_on_the_same_draws():
     noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
     fair = images.copy()
     fair[groups == "g0", 0] -= 1.5
-    plans = [images, images, images + 0.05 * noise, fair]
+    plans = [cosines(texts, of) for of in (images, images, images + 0.05 * noise, fair)]
     base, same, nudged, mended = bias.measure_ablations(plans, Ranking(texts, groups, 90))
     assert bias_result.compare_bias(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     paired = bias_result.compare_bias(nudged, base)
@@ -134,7 +134,8 @@ def test_an_occupation_ranks_its_own_pool_alone():
 def test_changed_prompts_are_measured_on_the_same_draws(with_pools):
     images, texts, groups, pools = pooled()
     questions = [Ranking(of, groups, 10, pools if with_pools else None) for of in (texts, texts[::-1])]
-    both = bias.measure_ablations([images] * 2, questions[0], [texts, texts[::-1]], metrics=ALL, draws=40)
+    scores = [cosines(of, images) for of in (texts, texts[::-1])]
+    both = bias.measure_ablations(scores, questions[0], metrics=ALL, draws=40)
     for measured, question in zip(both, questions, strict=True):
         alone = bias.measure(images, question, metrics=ALL, draws=40)
         for name in ALL:

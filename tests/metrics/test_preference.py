@@ -6,7 +6,7 @@ import pytest
 from ccs.analysis.inputs import embed_names
 from ccs.analysis.preference import measure_part_changes
 from ccs.metrics import preference
-from ccs.metrics.ranking import Ranking
+from ccs.metrics.ranking import Ranking, cosines
 from ccs.texts.prompts import NONSENSE
 
 GROUPS = np.repeat(["a", "b", "c"], 60)
@@ -96,8 +96,8 @@ def test_heads_that_make_a_preference_move_its_part():
     specific = 0.2 * (GROUPS == "b")[:, None] * np.tile([1, -1], OCCUPATIONS // 2)
     added = [np.hstack([part, np.zeros((180, 1))]) for part in (general, specific)]
     ranking = Ranking(np.eye(OCCUPATIONS + 1)[:-1], GROUPS, k=20)
-    ablated = np.stack([plain + added[1], plain + added[0]])
-    effects = measure_part_changes(plain + sum(added), ablated, ranking)
+    changed = [plain + sum(added), plain + added[1], plain + added[0]]
+    effects = measure_part_changes([cosines(ranking.prompts, images) for images in changed], ranking)
     assert [effect.moves for effect in effects] == ["general", "specific"]
     assert effects[0].general.value < 0
     assert effects[1].specific.value < 0

@@ -25,6 +25,7 @@ from ccs.data import ClassificationSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
+from ccs.metrics.ranking import cosines
 
 FACES = 12
 WAYS = ("ablation", "scaling", "edit of all heads", "projection")  # of `ccs.mitigate`
@@ -88,10 +89,10 @@ def part_changes(embedded: Embedded) -> PartChanges | None:
     Args:
         embedded: Embeddings before and after it.
     """
-    query, (images, after), (texts, texts_after) = embedded
-    task = rank_gallery(query.gallery, query.attribute, texts, one_pool=True)
-    prompts = [texts_after[task.first_positions]]
-    return measure_part_changes(images, [after], task, prompts=prompts, draws=DRAWS)[0]
+    query, images, texts = embedded
+    task = rank_gallery(query.gallery, query.attribute, texts[0], one_pool=True)
+    scores = [cosines(of[task.first_positions], units) for of, units in zip(texts, images, strict=True)]
+    return measure_part_changes(scores, task, draws=DRAWS)[0]
 
 
 # -- make it fairer: four ways to lower a bias, fitted on half of the people and measured on the others -----
