@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import getfile
@@ -25,6 +26,7 @@ from ccs.cli.options import DATA, MACHINE, MODEL, Device, unset
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
+    from ccs.app.jobs import Jobs
     from ccs.app.session import App
 
 PORT = Parameter(validator=Number(gte=1, lte=65535))
@@ -107,7 +109,8 @@ def start(settings: Settings) -> None:
     with mock.patch("inspect.getfile", file_without_stub):
         from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     server = make_server(app)
-    threading.Thread(target=warm, args=(app,), daemon=True).start()  # earlier it would delay the page
+    # Earlier it would delay the page.
+    threading.Thread(target=warm, args=(app, server.state.jobs), daemon=True).start()
     url = launch(server, f"[{host}]" if ":" in host else host, port)
     gc.freeze()
     gc.enable()
@@ -142,8 +145,13 @@ def bound_memory() -> None:
         mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
 
 
-def warm(app: App) -> None:
-    """Compute the opening screens ahead of the first visitor, start the sandbox, and import open_clip."""
+def warm(app: App, jobs: Jobs) -> None:
+    """Compute the opening screens ahead of the first visitor, start the sandbox, and import open_clip.
+
+    Args:
+        app: The app.
+        jobs: Its visitors' work, which goes first once the first screens are there.
+    """
     from ccs import sandbox
     from ccs.app.controls import open_screen
     from ccs.app.page import work
@@ -153,6 +161,9 @@ def warm(app: App) -> None:
     for tab in ("start", "bias"):
         work(screen := open_screen(app, Session(), {"tab": tab}))
     importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
+    time.sleep(1)  # a visitor may have waited for the import
+    while jobs.unfinished:
+        time.sleep(0.5)
     with suppress(InputError):  # the button of Start has one answer for everyone
         screen.change(tab="start", ablate=claim_of(screen).heads)
         work(screen)

@@ -1,7 +1,5 @@
 """What addresses and forms do to a screen, and the forms of all views: model, view, images, and analyses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

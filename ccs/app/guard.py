@@ -1,7 +1,5 @@
 """The request filter: allowed routes, bounds of bodies and of requests at a time, and security headers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

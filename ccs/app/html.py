@@ -1,7 +1,5 @@
 """HTML from templates that escape all values, and the format of numbers on the page."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

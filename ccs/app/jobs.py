@@ -1,7 +1,5 @@
 """Work for a page, in threads: watched by polling; it ends if it is canceled, replaced, or not watched."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import logging
@@ -113,28 +111,29 @@ class Jobs:
 
     Attributes:
         calls: The addresses whose API calls run a model now, which count as theirs of a page.
+        unfinished: Jobs that wait or run.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self._jobs: list[Job] = []  # unfinished, in order of arrival
+        self.unfinished: list[Job] = []  # in order of arrival
         self._threads = ThreadPoolExecutor(OF_ALL)
 
     def start(self, job: Job) -> None:
         """Start a job. It ends with a sentence if too many jobs wait, of this address or of all."""
-        waiting = Counter(other.client for other in self._jobs if not other.ends)
+        waiting = Counter(other.client for other in self.unfinished if not other.ends)
         if waiting.total() >= OF_ALL or waiting[job.client] >= OF_ADDRESS:
             job.end.set()
             return job.fail("Too much is being computed right now. Try again in a moment.")
-        self._jobs.append(job)
+        self.unfinished.append(job)
         self.start_waiting()
 
     def start_waiting(self) -> None:
         """Start the jobs whose turn it is."""
-        limit = 2 if len({*self.calls, *(job.client for job in self._jobs)}) == 1 else 1
-        running = Counter((job.client, job.kind) for job in self._jobs if job.running)
+        limit = 2 if len({*self.calls, *(job.client for job in self.unfinished)}) == 1 else 1
+        running = Counter((job.client, job.kind) for job in self.unfinished if job.running)
         running.update((client, "view") for client in self.calls)
-        for job in self._jobs:
+        for job in self.unfinished:
             if not job.running and running[turn := (job.client, job.kind)] < limit:
                 running[turn] += 1
                 job.running = True
@@ -143,5 +142,5 @@ class Jobs:
 
     def _end(self, job: Job, _: object) -> None:
         job.end.set()
-        self._jobs.remove(job)
+        self.unfinished.remove(job)
         self.start_waiting()

@@ -1,7 +1,5 @@
 """The page: its regions of HTML around a view, and the work that a screen needs before it is complete."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The forms of the app: `POST path` -> their handler, and the fields that a browser may send."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar

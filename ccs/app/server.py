@@ -1,7 +1,5 @@
 """The server: the page's routes on `gradio.Server`, next to the API and MCP of `api`."""
 
-from __future__ import annotations
-
 import json
 import logging
 import secrets
@@ -155,6 +153,7 @@ def make_server(app: App) -> gr.Server:
     server.add_exception_handler(InputError, refuse)
     server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
     pages = Pages(app)
+    server.state.jobs = pages.jobs
     server.api_route("/", methods=["GET", "HEAD"])(pages.open)
     server.get("/api")(api.describe_api)
     server.add_route("/work", pages.watch)

@@ -1,7 +1,5 @@
 """The screen as one frozen value, which the address holds, and checks of untrusted text."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Collection

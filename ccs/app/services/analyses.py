@@ -4,8 +4,6 @@ One runs at a time, the others wait. The same weights, images, and texts get the
 kept in a folder, from which the least recently used go first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Example images: four of a dataset, with the classes to classify them into."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The app's sets of images: galleries of people, control datasets, and pictures."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple, cast

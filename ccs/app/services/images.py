@@ -112,8 +112,7 @@ class Images:
         def compute() -> np.ndarray:
             start, _ = self._start(model, min((head.layer for head in heads), default=0))
             doing = f"with {describe_ablation(heads)} embeds" if heads else "embeds, once,"
-            parts = self._parts(model, start, doing)
-            return np.concatenate([model.embed_images(part, heads) for part in parts])
+            return np.concatenate([model.embed_images(p, heads) for p in self._parts(model, start, doing)])
 
         make = partial(self._keep, model, "embedded", compute, heads)
         return make() if heads else self._stored(model, "", make)

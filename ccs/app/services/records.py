@@ -1,7 +1,5 @@
 """A model's results in the shape that the views need: one record per head."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Images that visitors upload: bounds, and reading them in the sandbox."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

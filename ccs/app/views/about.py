@@ -1,7 +1,5 @@
 """The view About: how the results were made, who judged, which parts are simplified, and how to cite."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The view Bias: who ranks first when images of people are ranked for an occupation, before and after."""
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The view Classify: the model's answers to the visitor's images, before and after ablation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The view Heads: what one head encodes, by its texts, its images, and the effect of its ablation."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The view Paradox: the cost of each measured ablation set in accuracy, against its effect on bias."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The view Start: who ranks first for an occupation, what a head encodes, and the effect of its ablation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any
