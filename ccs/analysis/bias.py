@@ -260,7 +260,6 @@ def measure_people(
         "source": people.source,
         "attribute": attribute,
         "template": " | ".join(people.templates),
-        "prompt": "",
         "images": before.n,
         "skipped": 0,
         "left_out": "",
