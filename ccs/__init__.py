@@ -3,8 +3,6 @@
 Parts are imported on first use, so that `import ccs` is fast. `__init__.pyi` lists the public names.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import sys

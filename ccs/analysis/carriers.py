@@ -13,8 +13,6 @@ them at a third of the cost; the fourth is the plain measurement that everyone u
 scores of all, are in the package `ccs_benchmark`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -9,8 +9,6 @@ versions are given the tokens that enter the first model's layer, so a head whos
 changed by nothing, whatever changed below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Does a model prefer a group for every prompt, or different groups for different occupations?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts about the heads of the bundled models: training targets, measured shares, and planted skew."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

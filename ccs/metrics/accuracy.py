@@ -7,8 +7,6 @@ again; an image is assigned to the class whose weight has the largest cosine wit
     0.6666666666666666
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

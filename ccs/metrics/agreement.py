@@ -10,8 +10,6 @@ pairs.
     ([True, None], [True, None])
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import numpy as np

@@ -9,8 +9,6 @@ Equal scores are ranked in random order, drawn from the seed for each prompt, so
 images apart is at chance. `BiasResult.ties` counts the ties that decided who is in the top K.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

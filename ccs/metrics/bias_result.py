@@ -1,7 +1,5 @@
 """Bias metrics of one ablation set's rankings, and paired comparisons of two."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self

@@ -9,8 +9,6 @@ the groups on one half of the images and measures them on the other, and vice ve
 a ranking ignores groups, and falls below if the halves disagree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A resampled ranking holds an image as often as it was drawn. The order of the im
 is one weight per image, and its top K ends where the weights along the ranking sum to K.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

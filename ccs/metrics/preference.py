@@ -21,8 +21,6 @@ weights has general shares of 0.86 to 0.98 on synthetic faces, and is at chance 
 `docs/concepts.md` has these results and those of real faces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ gradient need it next to MaxSkew: it changes smoothly with the model, has no cei
 not only those at the top.
 """
 
-from __future__ import annotations
-
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,8 +11,6 @@ at 1; equal scores rank in the order of the items.
     1.0
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -14,8 +14,6 @@ A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where 
 `group_gaps` has measures without one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache

@@ -3,8 +3,6 @@
 The resampling unit is the image, or whatever a value belongs to. Results are reproducible by their seed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, Self

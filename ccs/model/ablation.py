@@ -5,8 +5,6 @@ replaced while the block lasts (`ccs.model.interception`), so a head with factor
 react to that, and the projection's bias stays: the total effect, as of `Model.embed_images(images, heads)`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 The bundled models are loaded into it, since importing open_clip takes longer than everything else.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Any
 

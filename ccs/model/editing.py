@@ -8,8 +8,6 @@ the head's columns of the output projection are multiplied by `M`, and its bias 
 Shapes: n images or texts, T tokens, d dimensions of a head, g groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

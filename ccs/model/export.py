@@ -4,8 +4,6 @@ A head whose columns of the output projection are zero adds nothing, whatever it
 bias stays. A linear map of the embeddings is multiplied into the last projection.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Image encoders from outside: those of a registered family, and those inside vision-language models."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import warnings

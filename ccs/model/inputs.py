@@ -1,7 +1,5 @@
 """What callers give for images and texts: sequences that are read item by item, and pixels."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping, Set
 from os import PathLike

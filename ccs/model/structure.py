@@ -1,7 +1,5 @@
 """Find the attention modules of any model, layer by layer, by their heads and output projection."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any

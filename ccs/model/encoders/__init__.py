@@ -5,8 +5,6 @@ module of no family, or with an unsupported part, is refused with the reason. `c
 family.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 It is a VisionTransformer of timm and is decomposed as one. `register` makes it known to timm.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding dimension.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence

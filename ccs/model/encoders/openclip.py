@@ -1,7 +1,5 @@
 """open_clip's own encoders: Vision Transformers (CLS token, mean, or CoCa's pool), ResNets, and texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ They hold a model's modules and read the weights when they run, so a changed wei
 images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

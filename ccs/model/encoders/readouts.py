@@ -16,8 +16,6 @@ and `route` lead from the tokens of the last block [n, T, W], and `pool_path` an
 output [n, 1, W]. `first_only` is true if the last block is needed at its first token only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ SigLIP, MobileCLIP, ViTamin (convolutional stem), encoders with relative positio
 positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Build a model from its source. Weights are read, and no code from its files is run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -9,8 +9,6 @@ configuration and weights under other names. transformers reads the files, with 
 older versions, builds no model, and looks for no code.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache, partial

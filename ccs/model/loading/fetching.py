@@ -1,7 +1,5 @@
 """Files of a model in a folder or in a repository on the Hub, read up to a limit of bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

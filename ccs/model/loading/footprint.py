@@ -1,7 +1,5 @@
 """The memory that this machine has free."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The weights of a Hugging Face checkpoint, in one file or several, under open_clip's names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
