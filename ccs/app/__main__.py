@@ -13,10 +13,8 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from inspect import getfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from unittest import mock
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -106,12 +104,11 @@ def start(settings: Settings) -> None:
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())
-    with mock.patch("inspect.getfile", file_without_stub):
-        from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
+    from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
+
     server = make_server(app)
-    # Earlier it would delay the page.
-    threading.Thread(target=warm, args=(app, server.state.jobs), daemon=True).start()
     url = launch(server, f"[{host}]" if ":" in host else host, port)
+    threading.Thread(target=warm, args=(app, server.state.jobs), daemon=True).start()  # would delay the page
     gc.freeze()
     gc.enable()
     print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
@@ -121,16 +118,6 @@ def start(settings: Settings) -> None:
 
 
 main = Command(Settings, start, interrupted="Interrupted.")
-
-
-def file_without_stub(thing: Any) -> str:
-    """Return the file of a class, function, or module, as `inspect.getfile` does; OSError if it is Gradio's.
-
-    Without a file Gradio doesn't write a stub file for each component, a second's work at each import.
-    """
-    if str(getattr(thing, "__module__", "")).startswith("gradio."):
-        raise OSError
-    return getfile(thing)
 
 
 def bound_memory() -> None:
