@@ -93,12 +93,12 @@ def start(settings: Settings) -> None:
             find_model(name)
     place = settings.results or os.environ.get("CCS_RESULTS") or None
     collection = results.load(place)
-    if not place and (folder := results.default_folder()) != results.PRECOMPUTED:
-        local, bundled = results.load(folder), collection
+    if not place and (home := results.default_folder()) != results.PRECOMPUTED:
+        local, bundled = results.load(home), collection
         models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
         collection = results.Collection(models, f"{local.source}; {bundled.source}", notices)
-    kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    app = App(collection, places=places, folder=kept)
+    folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
+    app = App(collection, places=places, folder=folder)
     print(f"Results: {collection.source}", *collection.notices, sep="\n")
     print(f"Opens on {app.model_cache.first}.")
     end = threading.Event()

@@ -71,11 +71,11 @@ class Guard:
         path = scope["path"].removeprefix(scope.get("root_path") or "")
         rule = next((r for r in self._rules if re.fullmatch(r, f"{scope.get('method')} {path}")), "")
         kind, limit, body = (client_of(scope), rule), self._rules.get(rule, 0), bytearray()
-        most = AT_ONCE * (1 if limit or API in rule else 10)
+        at_once = AT_ONCE * (1 if limit or API in rule else 10)
         self._open[kind] += 1
         try:
             refuse_if(not rule, 404, "Not found.")
-            refuse_if(self._open[kind] > most, 429, "Too many requests at a time. Try again in a moment.")
+            refuse_if(self._open[kind] > at_once, 429, "Too many requests at a time. Try again in a moment.")
             try:
                 async with asyncio.timeout(SECONDS):
                     async for part in Request(scope, receive).stream():
@@ -105,7 +105,13 @@ class Guard:
 
 
 def refuse_if(wrong: bool, status: int, sentence: str) -> None:
-    """Raise HTTPException with a status and a sentence if something is wrong."""
+    """Raise HTTPException if something is wrong.
+
+    Args:
+        wrong: Whether it is.
+        status: HTTP status.
+        sentence: What the client is told.
+    """
     if wrong:
         raise HTTPException(status, sentence)
 

@@ -131,7 +131,7 @@ class OnHub:
     record: DatasetRecord
     split: str
 
-    def rows(self, max_rows: int | None) -> Rows:
+    def open_rows(self, max_rows: int | None) -> Rows:
         """Read the rows of a set.
 
         Of a large set of which part is needed, and of at most `MOST` rows of an untrusted one, evenly spaced

@@ -222,7 +222,7 @@ def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
 
 
 def _read_groups(
-    source: str, columns: Mapping[str, list[str]], refused: dict[str, str], named: bool
+    source: str, columns: Mapping[str, list[str]], refused: dict[str, str], by_user: bool
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
@@ -233,7 +233,7 @@ def _read_groups(
     notes: list[str] = []
     for name, cells in columns.items():
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
-        numbers_rows = not named and len(labels) == n_known > MOST_GROUPS
+        numbers_rows = not by_user and len(labels) == n_known > MOST_GROUPS
         whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
         if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
             tens = {label: int(float(label)) // 10 * 10 for label in labels}
@@ -246,7 +246,7 @@ def _read_groups(
         else:
             alike = f"all have {min(labels)[:40]!r}" if len(labels) == 1 else ""
             refused[name] = alike or f"it has {len(labels)} groups"
-    if not groups or (refused and named):
+    if not groups or (refused and by_user):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in refused.items()) or "there is no column"
         raise InputError(f"{source} has no attribute of 2 to {MOST_GROUPS} groups ({reasons[:500]}).")
     return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]

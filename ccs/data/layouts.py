@@ -32,7 +32,7 @@ class Local:
     split: str
     path: Path
 
-    def rows(self, max_rows: int | None) -> Rows:
+    def open_rows(self, max_rows: int | None) -> Rows:
         """Read all rows, of which the user's sample of `max_rows` is drawn later."""
         return read_files(list_files(self.path, as_text(str(self.path))), self.record, self.split)
 

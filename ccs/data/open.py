@@ -115,8 +115,8 @@ def open_gallery(
         place = _find(spec, "bias", split)
         if place.record.kind != "bias":
             raise InputError(f"{spec} is not a gallery: it has no labeled groups of people.")
-        sample = sample.of(place.record)
-        opened = _with_warnings(make_people(place.record, place.rows(sample.max_rows), sample, wanted))
+        sample = sample.for_set(place.record)
+        opened = _with_warnings(make_people(place.record, place.open_rows(sample.max_rows), sample, wanted))
     if unknown := [name for name in wanted if name not in opened.groups]:
         raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {', '.join(opened.groups)}.")
     return replace(opened, groups={name: opened.groups[name] for name in wanted or opened.groups})
@@ -185,8 +185,8 @@ def _open(
     place = _find(spec, kind, split)
     if (record := place.record).kind == "videos" and kind == "images":
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
-    sample = sample.of(record)
-    return _with_warnings(make_set(record, place.rows(sample.max_rows), sample, classes))
+    sample = sample.for_set(record)
+    return _with_warnings(make_set(record, place.open_rows(sample.max_rows), sample, classes))
 
 
 def _with_warnings(opened: T) -> T:

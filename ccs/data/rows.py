@@ -32,7 +32,7 @@ class Sample:
         if self.max_rows is not None and self.max_rows < 1:
             raise InputError(f"At least one image is needed, not {self.max_rows}.")
 
-    def of(self, record: DatasetRecord) -> "Sample":
+    def for_set(self, record: DatasetRecord) -> "Sample":
         """Return the sample of a set: as many rows as its record says, if the user doesn't."""
         return replace(self, max_rows=self.max_rows or record.sample or None)
 
