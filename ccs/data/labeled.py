@@ -97,8 +97,8 @@ def _number_classes(
     if names and are_numbers(classes) and all(int(name) < len(names) for name in classes):
         number, classes = {name: int(name) for name in classes}, list(names)  # some may have no images
     elif is_bare:
-        why = f"class {classes[-1]} has no name ({len(names)} given)"
-        raise InputError(f"The labels of {record.name!r} are bare numbers: {why}.")
+        numbers = f"bare numbers ({', '.join(classes)[:80]}), and {len(names)} names don't fit them"
+        raise InputError(f"The labels of {record.name!r} are {numbers}.")
     elif names:
         classes = list(renamed(classes, names, record.name))
     elif rows.by_folder:
@@ -125,18 +125,6 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
     return tuple(names)
-
-
-def __wordnet_names(ids: Sequence[str]) -> list[str]:
-    """Return open_clip's class names of WordNet ids ("n01440764": "tench"); InputError for an unknown id."""
-    import open_clip
-    from timm.data.imagenet_info import ImageNetInfo
-
-    listed = ImageNetInfo().label_names()  # type: ignore[no-untyped-call]
-    known = dict(zip(listed, open_clip.IMAGENET_CLASSNAMES, strict=True))
-    if unknown := [wordnet_id for wordnet_id in ids if wordnet_id not in known]:
-        raise InputError(f"{unknown[0]!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
-    return [known[wordnet_id] for wordnet_id in ids]
 
 
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
@@ -173,7 +161,8 @@ def make_people(
     in_sets = bool(record.groups) and "a1_type" in rows.columns
     columns = dict(zip(_SETS, _SETS, strict=True)) if in_sets else record.groups
     columns = columns or _columns_of_groups(rows, attributes)
-    groups = {name: rows.strings(column) for name, column in columns.items() if column not in rows.unusable}
+    skipped = () if record.groups else rows.unusable
+    groups = {name: rows.strings(column) for name, column in columns.items() if column not in skipped}
     notes: list[str] = []
     occupations: Sequence[str] = ()
     if in_sets:

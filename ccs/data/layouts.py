@@ -118,13 +118,8 @@ def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
     columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
     names = dict.fromkeys(name for _, cells in records for name in cells)
     columns |= {name: [cells.get(name) for _, cells in records] for name in names}
-    return Rows(
-        name=record.name,
-        source=as_text(files.source),
-        count=len(paths),
-        read=partial(_read_row, files, paths),
-        columns=columns,
-    )
+    read = partial(_read_row, files, paths)
+    return Rows(name=record.name, source=as_text(files.source), count=len(paths), read=read, columns=columns)
 
 
 def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:

@@ -115,7 +115,7 @@ def open_gallery(
         place = _find(spec, "bias", split)
         if place.record.kind != "bias":
             raise InputError(f"{spec} is not a gallery: it has no labeled groups of people.")
-        sample = sample.for_set(place.record)
+        sample = replace(sample, max_rows=sample.max_rows or place.record.sample or None)
         opened = _with_warnings(make_people(place.record, place.open_rows(sample.max_rows), sample, wanted))
     if unknown := [name for name in wanted if name not in opened.groups]:
         raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {', '.join(opened.groups)}.")
@@ -185,7 +185,7 @@ def _open(
     place = _find(spec, kind, split)
     if (record := place.record).kind == "videos" and kind == "images":
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
-    sample = sample.for_set(record)
+    sample = replace(sample, max_rows=sample.max_rows or record.sample or None)
     return _with_warnings(make_set(record, place.open_rows(sample.max_rows), sample, classes))
 
 

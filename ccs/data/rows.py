@@ -6,14 +6,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ccs.data import DatasetRecord, Lazy
+from ccs.data import Lazy
 from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
 from ccs.errors import InputError, require_seed
 
@@ -31,10 +31,6 @@ class Sample:
         require_seed(self.seed)
         if self.max_rows is not None and self.max_rows < 1:
             raise InputError(f"At least one image is needed, not {self.max_rows}.")
-
-    def for_set(self, record: DatasetRecord) -> "Sample":
-        """Return the sample of a set: as many rows as its record says, if the user doesn't."""
-        return replace(self, max_rows=self.max_rows or record.sample or None)
 
     def draw_rows(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
         """Draw from the rows; each stratum gives one row if there is room, and then its share.

@@ -131,9 +131,9 @@ def test_class_folders(tmp_path):
         ([1, 2, 1], ["w", "x", "y"], ["x", "y", "x"]),
         ([0.0, 2.0, -1.0], ["w", "x", "y"], ["w", "y"]),
         ([0.0, 2.0, float("nan")], ["w", "x", "y"], ["w", "y"]),
-        ([1, 2, 3], ["x", "y", "z"], "bare numbers: class 3 has no name"),
-        ([1, 2, 1], None, "bare numbers: class 2 has no name"),
-        ([0.5, 1.5, 0.5], ["x", "y"], "bare numbers: class 1.5 has no name"),
+        ([1, 2, 3], ["x", "y", "z"], r"bare numbers \(1, 2, 3\), and 3 names"),
+        ([1, 2, 1], None, r"bare numbers \(1, 2\), and 0 names"),
+        ([0.5, 1.5, 0.5], ["x", "y"], r"bare numbers \(0.5, 1.5\), and 2 names"),
     ],
 )
 def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, result):
