@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,13 +34,8 @@ AT_ONCE, BATCH_BYTES, GROUP_BYTES = 64, 2**25, 2**30
 """Rows that are decoded at once, roughly their most bytes, and the most bytes of a row group."""
 
 
-class _Group(NamedTuple):
-    """A row group: the file, its number there, the set's row that it begins with, and rows per batch."""
-
-    opener: Opener
-    number: int
-    first: int
-    at_once: int
+_Group = tuple[int, Opener, int]
+"""A row group: the set's row that it begins with, the file, and its number there."""
 
 
 @lru_cache(maxsize=4)
@@ -80,20 +76,21 @@ def read_parquet(
                 columns = {name: [] for name in candidates}
             if missing := {*columns, image_column} - {*schema.names}:
                 raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
-            columns = {name: columns[name] for name in columns if _holds_one(schema.field(name).type)}
             for name in listed:
                 classes[name] |= dict.fromkeys(listed[name])
-            end = None if max_rows is None else total + -(-max_rows // len(files))
-            chosen, total = _choose_groups(opened.metadata, opener, total, end)
-            for group in chosen:  # the columns of a group are next to each other in the file
-                table = opened.read_row_group(group.number, columns=[*columns])
+            metadata, first = opened.metadata, total
+            count = metadata.num_rows if max_rows is None else -(-max_rows // len(files))
+            for number in _choose_groups(metadata, count):  # a group's columns are next to each other
+                groups.append((total, opener, number))
+                total += metadata.row_group(number).num_rows
+                table = opened.read_row_group(number, columns=[*columns])
                 for name in table.column_names:
                     cells = [*map(_plain, table.column(name).to_pylist())]
-                    if any(isinstance(cell, bytes | list) for cell in cells):
+                    if any(isinstance(cell, bytes | list | dict) for cell in cells):
                         del columns[name]
                     else:
                         columns[name] += _by_name(cells, listed.get(name), f"{name!r} of {record.name!r}")
-            groups += chosen
+            total = min(total, first + count)
             columns = {name: cells[:total] for name, cells in columns.items()}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if hasattr(error, "response") or isinstance(error, InputError):  # the Hub failed, not the file
@@ -111,21 +108,13 @@ def read_parquet(
     )
 
 
-def _choose_groups(
-    metadata: pq.FileMetaData, opener: Opener, first: int, end: int | None
-) -> tuple[list[_Group], int]:
-    """Choose a file's row groups for the set's rows from `first` to `end`; return their end too."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
-        sizes = f"{largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read"
-        raise ValueError(f"a row group has {sizes}: write smaller ones, such as row_group_size=1000")
-    end = first + metadata.num_rows if end is None else end
-    chosen: list[_Group] = []
-    for number in spread(len(groups), -(-(end - first) * len(groups) // max(1, metadata.num_rows))):
-        count, size = groups[number].num_rows, max(1, groups[number].total_byte_size)
-        chosen.append(_Group(opener, number, first, max(1, min(AT_ONCE, BATCH_BYTES * count // size))))
-        first += count
-    return chosen, min(first, end)
+def _choose_groups(metadata: pq.FileMetaData, count: int) -> range | list[int]:
+    """Choose evenly spaced row groups of a file, enough for `count` rows if all are equally large."""
+    sizes = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
+    if (largest := max(sizes, default=0)) > GROUP_BYTES:
+        known = f"{largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read"
+        raise ValueError(f"a row group has {known}: write smaller ones, such as row_group_size=1000")
+    return spread(len(sizes), -(-count * len(sizes) // max(1, metadata.num_rows)))
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
@@ -161,19 +150,10 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     return {}
 
 
-def _holds_one(kind: pa.DataType) -> bool:
-    """Return False for records and lists of several values, such as embeddings, which aren't read."""
-    if kinds.is_struct(kind) and kind.num_fields == 1:
-        kind = kind[0].type
-    elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        kind = pa.struct([]) if kinds.is_floating(kind.value_type) else kind.value_type
-    return not kinds.is_nested(kind)
-
-
 def _plain(cell: Any) -> Any:
     """Return a cell as text, a number, a truth value, or None; a list or record of one value is that value.
 
-    Bytes and lists of several values, which can't label images, stay as they are.
+    Bytes, and lists and records of several values, which can't label images, stay as they are.
     """
     if isinstance(cell, dict | list) and len(cell) <= 1:
         cell = next(iter(cell.values() if isinstance(cell, dict) else cell), None)
@@ -181,7 +161,7 @@ def _plain(cell: Any) -> Any:
         return None
     if isinstance(cell, float | Decimal):
         cell = float(cell) if cell % 1 else int(cell)
-    return cell if isinstance(cell, str | int | float | bytes | list | None) else str(cell)
+    return cell if isinstance(cell, str | int | float | bytes | list | dict | None) else str(cell)
 
 
 def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list[Any]:
@@ -228,11 +208,14 @@ class ImageColumn:
 
     def _seek(self, row: int) -> Any:
         """Return the batch with this row."""
-        group = self._groups[bisect_right(self._groups, row, key=lambda group: group.first) - 1]
+        group = self._groups[bisect_right(self._groups, row, key=itemgetter(0)) - 1]
         if group is not self._group or row < self._first:
-            file = _open(group.opener, os.getpid())
-            self._batches = file.iter_batches(group.at_once, [group.number], [self._column])
-            self._group, self._first, self._batch = group, group.first, ()
+            self._first, opener, number = group
+            file = _open(opener, os.getpid())
+            size = file.metadata.row_group(number)
+            at_once = max(1, min(AT_ONCE, BATCH_BYTES * size.num_rows // max(1, size.total_byte_size)))
+            self._batches = file.iter_batches(at_once, [number], [self._column])
+            self._group, self._batch = group, ()
         while row >= self._first + len(self._batch):
             self._first += len(self._batch)
             self._batch = next(self._batches).column(0)
