@@ -299,7 +299,7 @@ def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[
 def _preference(
     ranking: Ranking, logits: Sequence[ArrayLike], neutral: ArrayLike, seed: int, draws: int
 ) -> Preference:
-    """Split the logits [prompts, n] before and after ablation, and rank for cosines of neutral prompts."""
+    """Split the logits [prompts, n] before and after ablation, and rank the images for neutral prompts."""
     splits, reason = list[preference.Split](), ""
     settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
     try:

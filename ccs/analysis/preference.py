@@ -79,7 +79,9 @@ def measure_part_changes(
     """
     settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
     try:
-        start, *changed = (measure_parts(of[ranking.distinct], ranking.groups, **settings) for of in scores)
+        start, *changed = (
+            measure_parts(cosines[ranking.distinct], ranking.groups, **settings) for cosines in scores
+        )
     except InputError:
         return (None,) * (len(scores) - 1)
     return tuple(compare_parts(parts, start) for parts in changed)

@@ -137,7 +137,7 @@ def warm(app: App, jobs: Jobs) -> None:
 
     Args:
         app: The app.
-        jobs: Its visitors' work, which goes first once the first screens are there.
+        jobs: The visitors' work, which goes first once the opening screens are computed.
     """
     from ccs import sandbox
     from ccs.app.controls import open_screen

@@ -72,10 +72,10 @@ def _read(model: str, name: str) -> bytes | None:
 
 @lru_cache(64)
 def stored_embeddings(model: str) -> Mapping[str, np.ndarray]:
-    """Return embeddings of synthetic images by a bundled model, which the app shows first; often none.
+    """Return a bundled model's embeddings of the images that the app shows first; most models have none.
 
-    A key names what was embedded by which weights, so no other weights and images have it: the hash of the
-    weights, the fingerprint of the images, and the head whose contributions these are ("" for embeddings).
+    A key is the hash of the weights, the fingerprint of the images, and the head whose contributions these
+    are ("" for embeddings), so other weights or images never get them.
     `scripts/first_screen.py` writes them.
     """
     content = _read(model, EMBEDDINGS)

@@ -75,7 +75,7 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
     Args:
         record: The set's record, with frames per clip.
         rows: Videos, with the columns `file` and `caption`: a text, or a list of all captions.
-        max_clips: The most clips, the first ones.
+        max_clips: Maximum number of clips; the first are taken.
 
     Raises:
         InputError: If no clip can be used.

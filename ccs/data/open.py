@@ -179,7 +179,7 @@ def _read_upload(data: bytes) -> dict[str, Any]:
 def _open(
     spec: str, kind: str, sample: Sample, split: str, seed: int | None = None, classes: Sequence[str] = ()
 ) -> AnySet:
-    """Open any set. kind: what a set is that isn't known by name."""
+    """Open any set; `kind` is that of a set which isn't known by name."""
     if spec.startswith("world/"):
         return synthetic.open_set(spec.removeprefix("world/"), sample.max_rows, seed, classes)
     place = _find(spec, kind, split)
@@ -196,7 +196,7 @@ def _with_warnings(opened: T) -> T:
 
 
 def _find(spec: str, kind: str, split: str) -> Local | OnHub:
-    """Find a set. kind: what it is if it isn't known by name."""
+    """Find a set; `kind` is that of a set which isn't known by name."""
     path, _, word = spec.rpartition(":")
     if word.casefold() in SPLITS and Path(path).expanduser().exists():
         spec, split = path, split or word

@@ -258,7 +258,7 @@ def _grouped(names: Sequence[str], texts: NDArray[np.intp]) -> tuple[tuple[str, 
     groups: dict[int, list[str]] = {}
     for name, text in zip(names, texts.tolist(), strict=True):
         groups.setdefault(text, []).append(name)
-    return tuple(sorted((tuple(of) for of in groups.values() if len(of) > 1), key=len, reverse=True))
+    return tuple(sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True))
 
 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:

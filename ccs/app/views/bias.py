@@ -89,7 +89,9 @@ def part_changes(embedded: Embedded) -> PartChanges | None:
     """
     query, images, texts = embedded
     task = rank_gallery(query.gallery, query.attribute, texts[0], one_pool=True)
-    scores = [cosines(of[task.first_positions], units) for of, units in zip(texts, images, strict=True)]
+    scores = [
+        cosines(prompts[task.first_positions], units) for prompts, units in zip(texts, images, strict=True)
+    ]
     return measure_part_changes(scores, task, draws=DRAWS)[0]
 
 
