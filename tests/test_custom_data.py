@@ -3,9 +3,6 @@
 import contextlib
 import os
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,12 +11,12 @@ import pytest
 import ccs
 from ccs import results
 from ccs.cli import command_line
+from tests.support.app_process import run_python
 from tests.support.compute_sample import small_pool
 from tests.support.datasets_sample import write_images
 from tests.support.llm_server import LLMServer
 from tests.support.tiny_model import write_tiny_model
 
-ROOT = Path(__file__).parents[1]
 COMPUTE = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv"
 COMMANDS = (
     f"{COMPUTE} --out results",
@@ -98,11 +95,7 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
 def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
-    process_options = {"cwd": ROOT, "env": environment | {"OMP_NUM_THREADS": "1"}}
-    command = [sys.executable, "-m", "scripts.rehearse", "--small", "--folder", str(tmp_path)]
-    done = subprocess.run(command, **process_options, capture_output=True, text=True, check=False)
-    output = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
-    assert done.returncode == 0, output
-    assert "\n0 missing results." in done.stdout, output
+    command = "-m", "scripts.rehearse", "--small", "--folder", tmp_path
+    assert "\n0 missing results." in run_python(*command, env=environment | {"OMP_NUM_THREADS": "1"})
     assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
     assert "## Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")

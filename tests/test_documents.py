@@ -20,10 +20,9 @@ import ccs
 from ccs.cli import command_line
 from ccs.results import schema
 from scripts import notebooks, reference_pages, site_pages
-from tests.support.app_process import started
+from tests.support.app_process import ROOT, run_python, started
 from tests.support.visitor import Visitor
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 # Not this project's commands:
 OTHERS = ("pip", "git", "ollama", "echo", "export", "for", "done", "hf", "./run ruff", "./run mkdocs")
@@ -154,10 +153,8 @@ def test_the_demo_computes_and_opens(clone):
 
 def test_the_site_is_built_strictly(tmp_path):
     """Without a broken link, and with the names of `ccs` and all that the reference lists."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    options = "--strict", "--quiet", "--site-dir", tmp_path
+    run_python("-m", "mkdocs", "build", *options, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     page = (tmp_path / "reference" / "index.html").read_text("utf-8")
     assert {name for name in ccs.__all__ if f'id="ccs.{name}"' not in page} == set()
     page = (tmp_path / "tables" / "index.html").read_text("utf-8")

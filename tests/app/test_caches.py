@@ -2,8 +2,7 @@
 
 import os
 import platform
-import subprocess
-import sys
+import re
 import tracemalloc
 
 import numpy as np
@@ -20,6 +19,7 @@ from ccs.bundled import stored_embeddings
 from ccs.data import synthetic
 from scripts import first_screen
 from tests.support import app_sample
+from tests.support.app_process import run_python
 
 
 def test_at_most_two_models_are_kept(monkeypatch):
@@ -116,20 +116,15 @@ HEAPS = """
 import ctypes, threading
 from ccs.app.__main__ import bound_memory
 
-class Info(ctypes.Structure):
-    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
-
 {bound}
 libc, barrier = ctypes.CDLL(None), threading.Barrier(8)
-libc.malloc.restype, libc.free.argtypes, libc.mallinfo2.restype = ctypes.c_void_p, [ctypes.c_void_p], Info
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 threads = [threading.Thread(target=lambda: (libc.malloc(1000), barrier.wait())) for _ in range(8)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 libc.free(libc.malloc(2**23))
-mapped = libc.mallinfo2().hblkhd
-libc.malloc(2**22)
-print("mapped", libc.mallinfo2().hblkhd > mapped, flush=True)
-libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout")); libc.fflush(None)
+for size in (0, 2**22):
+    libc.malloc(size)
+    libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout")); libc.fflush(None)
 """
 
 
@@ -138,7 +133,7 @@ libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout")); libc.fflush(None)
 def test_threads_share_two_heaps_and_large_blocks_have_their_own_only_if_memory_is_bound(bound):
     """By default each thread gets a heap, and blocks up to the size of one that was freed lie in heaps."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    command = [sys.executable, "-c", HEAPS.replace("{bound}", bound)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-    assert (done.stdout.count("<heap nr=") == 2) == bool(bound)
-    assert ("mapped True" in done.stdout) == bool(bound)
+    printed = run_python("-c", HEAPS.replace("{bound}", bound), env=env)
+    assert (printed.count("<heap nr=") == 4) == bool(bound)
+    before, after = re.findall('type="mmap" count="(.*?)"', printed)
+    assert (before != after) == bool(bound)

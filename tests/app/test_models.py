@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ccs.app.services.model_cache import LIVE_MODELS
 from ccs.app.session import App
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
-from tests.support.app_process import ROOT, started
+from tests.support.app_process import ROOT, run_python, started
 from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault
 
@@ -106,4 +105,4 @@ sys.exit("torch" in sys.modules)
 
 
 def test_the_first_page_needs_no_pytorch():
-    subprocess.run([sys.executable, "-c", FIRST_PAGE], check=True)
+    run_python("-c", FIRST_PAGE)

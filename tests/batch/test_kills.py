@@ -18,6 +18,7 @@ import ccs
 from ccs import InputError, results
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs
+from tests.support.app_process import ROOT, run_python
 from tests.support.compute_sample import arguments, contents, same_tables
 
 KILLS = int(os.environ.get("CCS_KILLS", "2"))
@@ -30,7 +31,6 @@ LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
     "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m"],
 }
-ROOT = Path(__file__).parents[2]
 ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
@@ -132,6 +132,5 @@ def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launch
         assert running.wait(60) != 0
     assert not psutil.wait_procs(workers, 10)[1]
     assert "the same command continues" in log.read_text()
-    done = subprocess.run(command, **ABOUT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(*command[1:], **ABOUT)
     same_tables(small_run / "tiny", out / "tiny")

@@ -2,8 +2,6 @@
 
 import copy
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +10,7 @@ from ccs import HeadSet, results
 from ccs.batch import publish
 from ccs.model import export
 from ccs.results import searches
+from tests.support.app_process import run_python
 from tests.support.hub_server import TOKEN, Fault
 from tests.support.results_sample import manifest_for, write_model
 
@@ -129,6 +128,4 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
 assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
 """
     env = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", script, env=env)

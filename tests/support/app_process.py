@@ -1,5 +1,6 @@
-"""The real app.py in a process of its own."""
+"""Processes of their own: Python, and the real app.py."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+def run_python(*arguments, cwd=ROOT, env=os.environ):
+    """Run Python to its end, which must be a success.
+
+    Args:
+        *arguments: Its arguments.
+        cwd: Working directory.
+        env: Environment of the process.
+
+    Returns:
+        What it printed.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
 
 
 @contextmanager
