@@ -8,6 +8,7 @@ from ccs import Head
 from ccs.analysis.carriers import counterparts, gradient
 from ccs_benchmark.interventions import fallen
 from ccs_benchmark.modified_gradients import integrated, modified
+from tests.support.encoders import plain_pass
 
 HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
 
@@ -17,32 +18,13 @@ def evidence(tiny_folder, pictures):
     return sample(tiny_folder, pictures, 16)
 
 
-def attended(q, k, v):
-    """A head's output [N, tokens, d]."""
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
-
-
-def plain_pass(clip, tokens, change=lambda *_: None, attend=attended, norm=lambda x, module: module(x)):
-    """Unit embeddings with open_clip's weights, one head at a time, and the heads' outputs by layer, which
-    `change` may write to."""
-    visual, x, outputs = clip.visual, tokens, {}
-    for layer, block in list(enumerate(visual.transformer.resblocks))[2:]:
-        attn, normed = block.attn, norm(x, block.ln_1)
-        parts = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
-        heads = zip(*(part.chunk(attn.num_heads, dim=-1) for part in parts), strict=True)
-        outputs[layer] = [attend(*head) for head in heads]
-        change(layer, outputs[layer])
-        x = x + torch.cat(outputs[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
-        x = x + block.mlp(norm(x, block.ln_2))
-    embedded = norm(x[:, 0], visual.ln_post) @ visual.proj
-    return torch.nn.functional.normalize(embedded, dim=-1), outputs
-
-
 @torch.no_grad()
 def of_both(evidence):
     """Embeddings and heads' outputs of each person, and those of the one of another group beside them."""
     others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
-    return [plain_pass(evidence.model.clip, tokens) for tokens in (evidence.people.tokens, others)]
+    return [
+        plain_pass(evidence.model.clip.visual, tokens, first=2) for tokens in (evidence.people.tokens, others)
+    ]
 
 
 @torch.no_grad()
@@ -53,13 +35,13 @@ def slow(evidence, swapped, distance, share=1.0):
     """
     (_, ours), (_, theirs) = of_both(evidence)
     others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
-    tokens = share * evidence.people.tokens + (1 - share) * others
+    visual, tokens = evidence.model.clip.visual, share * evidence.people.tokens + (1 - share) * others
 
     def swap(layer, outputs):
         if layer == swapped.layer:
             outputs[swapped.head] += distance * (theirs[layer][swapped.head] - ours[layer][swapped.head])
 
-    (before, _), (after, _) = (plain_pass(evidence.model.clip, tokens, *change) for change in ((), (swap,)))
+    (before, _), (after, _) = (plain_pass(visual, tokens, *change, first=2) for change in ((), (swap,)))
     return float(((before - after).numpy() * evidence.toward).sum())
 
 
@@ -108,7 +90,7 @@ def attended_by_gim(q, k, v):
 def test_gim_is_the_gradient_by_the_papers_rules(evidence):
     (_, ours), (_, theirs) = of_both(evidence)
     clip, rules = evidence.model.clip.requires_grad_(False), {"attend": attended_by_gim, "norm": norm_by_hand}
-    embedded, outputs = plain_pass(clip, evidence.people.tokens, **rules)
+    embedded, outputs = plain_pass(clip.visual, evidence.people.tokens, first=2, **rules)
     flat = [out for outs in outputs.values() for out in outs]
     slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(evidence.toward)).sum(), flat))
     scores, plain = modified(evidence), gradient(evidence)

@@ -27,6 +27,9 @@ from torchao.quantization import Int8WeightOnlyConfig, quantize_
 import ccs
 from benchmarks.families import zeroed
 from ccs import HeadSet
+from ccs.heads import IMAGE
+from ccs.model.interception import projection_name
+from ccs.model.structure import attention_modules
 from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.tiny_model import shake, tiny_clip
@@ -73,17 +76,12 @@ def encoder(request):
     return module.eval()
 
 
-def attention_name(block):
-    return "self_attn" if hasattr(block, "self_attn") else "attn"
-
-
 def attentions(model):
-    names = ("attn", "self_attn")
-    return [part for name, part in model.named_modules() if name.split(".")[-1] in names]
+    return list(attention_modules(model, IMAGE)[1].values())
 
 
 def projections(model):
-    return [part.proj if hasattr(part, "proj") else part.out_proj for part in attentions(model)]
+    return [getattr(part, projection_name(part)) for part in attentions(model)]
 
 
 def blocks(model):
@@ -223,46 +221,30 @@ def test_nn_multihead_attention(options, sizes):
 # Inside a block --------------------------------------------------------------------------------------------
 
 
-def test_projections_changed_inside_stay_changed_and_ablated(encoder):
+def test_projections_changed_inside_stay_changed_and_are_ablated_once(encoder):
     class Merging(nn.Linear):  # as loralib's, which writes to its weight
         def train(self, mode=True):
             self.weight.data.mul_(2 if mode else 0.5)
             return super().train(mode)
 
-    merging = Merging(32, 32).eval()
-    parts = projections(encoder)
-    with torch.no_grad(), ccs.ablate(encoder, FACTORS):
-        parts[0].weight.data.mul_(0.5)
-        first, second = attentions(encoder)[1:3]
-        name = "proj" if hasattr(first, "proj") else "out_proj"
-        setattr(first, name, merging)
-        parametrizations.weight_norm(parts[2])
-        setattr(second, name, parts[2])  # moved
-        encoder.bfloat16().float()
-        merging.train()
-        ablated = features(encoder(PIXELS))
-        assert not any(type(part).__module__.startswith("ccs") for part in encoder.modules())
-    merged, normed = merging.weight.detach().clone(), parts[2].weight.detach().clone()
-    parametrize.remove_parametrizations(parts[2], "weight")
-    np.testing.assert_allclose(features(zeroed(encoder, FACTORS)(PIXELS)), ablated, atol=2e-6)
-    assert torch.equal(merged, merging.weight)
-    assert torch.allclose(normed, parts[2].weight)
-    assert not list(leftovers(encoder))
-
-
-def test_a_projection_wrapped_inside_is_scaled_once(encoder):
     class Wrapped(nn.Linear):
         def forward(self, x):
             return self.inner(x)
 
-    first, plain = attentions(encoder)[2], copy.deepcopy(encoder)
-    name, wrapped = "proj" if hasattr(first, "proj") else "out_proj", Wrapped(32, 32)
-    with torch.no_grad(), ccs.ablate(encoder, FACTORS):
-        wrapped.inner = getattr(first, name)
-        wrapped.weight, wrapped.bias = wrapped.inner.weight, wrapped.inner.bias
-        setattr(first, name, wrapped)
+    heads, merging, wrapped = f"L0.H2 {FACTORS}", Merging(32, 32).eval(), Wrapped(32, 32)
+    normed, _, wrapped.inner = projections(encoder)[:3]
+    wrapped.weight, wrapped.bias = wrapped.inner.weight, wrapped.inner.bias
+    with torch.no_grad(), ccs.ablate(encoder, heads):
+        normed.weight.data.mul_(0.5)
+        parametrizations.weight_norm(normed)
+        for attention, projection in zip(attentions(encoder)[1:3], (merging, wrapped), strict=True):
+            setattr(attention, projection_name(attention), projection)
+        encoder.bfloat16().float()
+        merging.train()
         ablated = features(encoder(PIXELS))
-    np.testing.assert_allclose(features(zeroed(plain, FACTORS)(PIXELS)), ablated, atol=2e-6)
+        assert not any(type(part).__module__.startswith("ccs") for part in encoder.modules())
+    parametrize.remove_parametrizations(normed, "weight")
+    np.testing.assert_allclose(features(zeroed(encoder, heads)(PIXELS)), ablated, atol=2e-6)
     assert not list(leftovers(encoder))
 
 
@@ -351,9 +333,9 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
     with ccs.ablate(encoder, "L1.H0 L2.H0"), pytest.raises(ccs.InputError, match=error):
         encoder(PIXELS)
     del attention.forward
-    block, duplicate = blocks(encoder)[2], copy.deepcopy(attention)
+    duplicate, path = copy.deepcopy(attention), list(attention_modules(encoder, IMAGE)[1])[2]
     with ccs.ablate(encoder, "L1.H0 L2.H0"):
-        setattr(block, attention_name(block), duplicate)
+        encoder.set_submodule(path, duplicate)
         with pytest.raises(ccs.InputError, match=r"^L2\.H0 not ablated"):
             encoder(PIXELS)
     assert not list(leftovers(encoder))
@@ -364,9 +346,8 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
     texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**small))
     bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=50))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
-    shared = copy.deepcopy(encoder)
-    for block in blocks(shared)[1:3]:
-        setattr(block, attention_name(block), attentions(shared)[1])
+    shared, (first, second, *_) = copy.deepcopy(encoder), attention_modules(encoder, IMAGE)[1]
+    shared.set_submodule(second, shared.get_submodule(first))
     for model, heads, message in (
         (bert, "T0.H1", "BertModel isn't built like CLIP's or SigLIP's text encoder"),
         (languages.llama(), "L0.H1", "isn't built like CLIP's or SigLIP's image encoder"),

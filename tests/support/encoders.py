@@ -3,7 +3,6 @@
 import copy
 import random
 
-import numpy as np
 import torch
 
 from ccs import Head, HeadSet
@@ -63,8 +62,46 @@ def count_layers(model, monkeypatch):
     return passes
 
 
+def attended(q, k, v):
+    """One head's output [n, T, d]."""
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+
+
+def plain_pass(
+    visual, tokens, change=lambda *_: None, first=0, attend=attended, norm=lambda x, module: module(x)
+):
+    """Run open_clip's plain ViT one head at a time.
+
+    Args:
+        visual: The image encoder.
+        tokens: Tokens [n, T, W] that enter a layer.
+        change: Function of a layer and its heads' outputs, which it may write to.
+        first: The layer that the tokens enter.
+        attend: Function of a head's queries, keys, and values that returns its output.
+        norm: Function of tokens and a LayerNorm.
+
+    Returns:
+        Unit embeddings [n, D], and lists of the heads' outputs [n, T, d] by layer.
+    """
+    x, outputs = tokens, {}
+    for layer, block in list(enumerate(visual.transformer.resblocks))[first:]:
+        attn, normed = block.attn, norm(x, block.ln_1)
+        parts = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
+        heads = zip(*(part.chunk(attn.num_heads, dim=-1) for part in parts), strict=True)
+        outputs[layer] = [attend(*head) for head in heads]
+        change(layer, outputs[layer])
+        x = x + torch.cat(outputs[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
+        x = x + block.mlp(norm(x, block.ln_2))
+    embedded = norm(x[:, 0], visual.ln_post) @ visual.proj
+    return torch.nn.functional.normalize(embedded, dim=-1), outputs
+
+
+@torch.no_grad()
 def plain_parts(model, x):
-    """Decompose images one head at a time, in float64, with all shares spelled out.
+    """Decompose images one head at a time, in float64, with what each token sends spelled out.
+
+    The final LayerNorm is linear once its deviation is known: each of the 2 L + 1 terms of the CLS state (the
+    first tokens, and each layer's attention and MLP) has an equal part of its mean and its bias.
 
     Args:
         model: Model of open_clip's plain ViT.
@@ -75,38 +112,23 @@ def plain_parts(model, x):
         [n, L, H, T, D], and the remainder [n, D].
     """
     visual = copy.deepcopy(model.clip.visual).double()
-    layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.encoder.n_tokens
-    terms = 2 * layers + 1
-    looks = np.zeros((len(x), layers, n_heads, tokens))
-    sent, remainder = np.zeros((*looks.shape, model.dim)), np.zeros((len(x), model.dim))
-    with torch.no_grad():
-        for i in range(len(x)):
-            stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
-            others, heads = [stream[0]], []
-            for number, block in enumerate(visual.transformer.resblocks):
-                y, middle = block.ln_1(stream), stream + block.attn.out_proj.bias
-                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
-                for h in range(n_heads):
-                    part = slice(h * d, (h + 1) * d)
-                    weights = (q[:, part] @ k[:, part].T / d**0.5).softmax(-1)
-                    projection = block.attn.out_proj.weight[:, part].T
-                    sources = (weights[0, :, None] * v[:, part]) @ projection
-                    heads.append((number, h, sources + block.attn.out_proj.bias / n_heads / tokens))
-                    looks[i, number, h] = weights[0]
-                    middle = middle + weights @ v[:, part] @ projection
-                mlp = block.mlp(block.ln_2(middle))
-                others.append(mlp[0])
-                stream = middle + mlp
-            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
-            for number, h, head_terms in heads:
-                share = terms * n_heads * tokens
-                sent[i, number, h] = _normed_share(visual, head_terms, stream[0], share) / length
-            remainder[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
-    return looks, sent, remainder
+    layers, n_heads, tokens, seen, states = model.n_layers, model.n_heads, model.encoder.n_tokens, [], []
 
+    def attend(q, k, v):
+        seen.append((q[:, :1] @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)[:, 0])
+        seen.append(v)
+        return attended(q, k, v)
 
-def _normed_share(visual, term, cls, share):
-    """Terms of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
-    std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
-    normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
-    return normed @ visual.proj
+    visual.ln_post.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+    units, _ = plain_pass(visual, visual._embeds(x.double()), attend=attend)
+    (cls,), norm, sent = states, visual.ln_post, []
+    length = (norm(cls) @ visual.proj).norm(dim=-1)
+    deviation, share = (cls.var(-1, correction=0) + norm.eps).sqrt(), (2 * layers + 1) * n_heads * tokens
+    for place, (weights, v) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
+        projection = visual.transformer.resblocks[place // n_heads].attn.out_proj
+        columns = projection.weight.chunk(n_heads, dim=1)[place % n_heads]
+        terms = weights[..., None] * v @ columns.T + projection.bias / n_heads / tokens
+        centered = (terms - cls.mean(-1)[:, None, None] / share) / deviation[:, None, None]
+        sent.append((centered * norm.weight + norm.bias / share) @ visual.proj / length[:, None, None])
+    looks, sent = (torch.stack(parts, 1).unflatten(1, (layers, n_heads)) for parts in (seen[::2], sent))
+    return looks.numpy(), sent.numpy(), (units - sent.sum((1, 2, 3))).numpy()
