@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, run_python, started
 from tests.support.browser_page import MARKS
-from tests.support.hub_server import Fault
 
 pytestmark = MARKS
 
@@ -55,7 +55,7 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
     fresh_app = App(app.collection, places=[name := "hf-hub:user/tiny"])
     screen = opened(fresh_app, {"tab": "classify", "model": "organism"})
-    hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
+    hub.faults["resolve/main/open_clip_model"] = lambda _: time.sleep(1)
     do(screen, "model", model=name)
 
     class Impatient(Job):

@@ -11,7 +11,8 @@ from ccs.batch import publish
 from ccs.model import export
 from ccs.results import searches
 from tests.support.app_process import run_python
-from tests.support.hub_server import TOKEN, Fault
+from tests.support.hub_server import TOKEN, refuse
+from tests.support.local_server import hung_up
 from tests.support.results_sample import manifest_for, write_model
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
@@ -90,7 +91,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     newest = results.load(ADDRESS, cache=cache)
     assert sorted(newest.models) == ["organism", "second"]
 
-    hub.faults.append(Fault(".", status=503, times=10**6))
+    hub.faults["."] = lambda _: refuse(503, "busy")
     cached = results.load(ADDRESS, cache=cache)
     assert cached.source.split("commit")[1] == newest.source.split("commit")[1]
     assert "could not be loaded: status 503" in cached.notices[0]
@@ -103,10 +104,10 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 
 def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys):
     for fault, message in (
-        (Fault("POST .*/commit/", status=409), "409 for user/ccs: somebody else changed it"),
-        (Fault("POST .*/commit/", cut=True), "could not be reached for user/ccs"),
+        (lambda _: refuse(409, "conflict"), "409 for user/ccs: somebody else changed it"),
+        (hung_up, "could not be reached for user/ccs"),
     ):
-        hub.faults.append(fault)
+        hub.faults["POST .*/commit/"] = fault
         assert push(folder) == 2
         captured = capsys.readouterr()
         assert message in captured.err

@@ -13,7 +13,7 @@ import pytest
 
 from ccs.data import SOURCES
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
-from tests.support.hub_server import Hub, Repository
+from tests.support.hub_server import Hub, Repository, refuse
 
 OPEN = """
 import json, pickle, sys
@@ -105,7 +105,9 @@ def served_answers(hub, tmp_path_factory):
     # Renamed on the Hub: the old name leads to the new one, as a browser and git are led too.
     hub.repositories["datasets", "new-owner/food101"] = serve_set(hub, "food101", folder)
     del hub.repositories["datasets", "ethz/food101"]
-    hub.renamed["ethz/food101"] = "new-owner/food101"
+    hub.faults["/ethz/food101"] = lambda request: refuse(
+        307, "moved", Location=request.environ["RAW_URI"].replace("ethz", "new-owner", 1)
+    )
     archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     served = serve_set(hub, "country211", folder, archive)
     served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision

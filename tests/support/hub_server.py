@@ -1,14 +1,13 @@
 """A local server that speaks enough of the Hub's protocol to publish, update, pin, and load.
 
 Repositories live in memory; no file is so large that it goes by another way (Git LFS, Xet). `faults` makes it
-misbehave: refuse with a status, cut a connection in the middle of a request, or be slow.
+misbehave: a function by pattern of `METHOD path`, which may refuse, answer in its place, or be slow.
 """
 
 import base64
 import hashlib
 import json
 import re
-import time
 from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from werkzeug import Request, Response
 from werkzeug.exceptions import abort
 
-from tests.support.local_server import LocalServer, as_json, hung_up
+from tests.support.local_server import LocalServer, as_json
 
 TOKEN = "hf_localtesttoken00000000000000000"
 _NAME = r"(?P<name>[^/]+/[^/]+)"
@@ -57,24 +56,12 @@ class Repository:
         return by_name.get(self.tags.get(revision, revision))
 
 
-@dataclass
-class Fault:
-    """What happens to requests `METHOD path` that match, `times` times."""
-
-    pattern: str
-    status: int = 0
-    cut: bool = False
-    seconds: float = 0.0
-    times: int = 1
-
-
 class Hub(LocalServer):
     def __init__(self):
         super().__init__()
         self.repositories: dict[tuple[str, str], Repository] = {}
-        self.faults: list[Fault] = []
+        self.faults = {}
         self.requests: list[str] = []
-        self.renamed: dict[str, str] = {}  # old name -> new one
 
     def put(self, kind, name, files):
         """Make a public repository with one commit, in place of an earlier one.
@@ -89,38 +76,32 @@ class Hub(LocalServer):
         self.repositories[kind, name] = Repository(False)
         self.repositories[kind, name].commit(files, "made")
 
-    def files(self, name, kind="datasets"):
-        """Return the files of a repository's last commit.
-
-        Args:
-            name: OWNER/NAME.
-            kind: datasets, models, or spaces.
-
-        Returns:
-            Content by path.
-        """
-        return self.repositories[kind, name].commits[-1].files
+    def files(self, name):
+        """Return the files of a dataset's last commit."""
+        return self.repositories["datasets", name].commits[-1].files
 
     def dispatch(self, request):
         path = urlsplit(request.environ["RAW_URI"]).path
         request_line = f"{request.method} {path}"
         self.requests.append(request_line)
-        fault = next((f for f in self.faults if f.times and re.search(f.pattern, request_line)), Fault(""))
-        fault.times -= 1
-        if fault.cut:
-            return hung_up(request)
-        time.sleep(fault.seconds)
-        if fault.status:
-            _refuse(fault.status, "the server was told to refuse")
+        for pattern, fault in self.faults.items():
+            if re.search(pattern, request_line) and (answer := fault(request)):
+                return answer
         answer = _Call(self, request).answer(path)
-        if isinstance(answer, Response):
-            return answer
-        return as_json({} if answer is None else answer)
+        return answer if isinstance(answer, Response) else as_json({} if answer is None else answer)
 
 
-def _refuse(status, message, code="", headers=None, url=""):
-    headers_sent = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
-    abort(as_json({"error": message, "url": url}, status, headers_sent))
+def refuse(status, message, code="", **headers):
+    """End the request with an error.
+
+    Args:
+        status: HTTP status.
+        message: Its message.
+        code: The Hub's code of the error.
+        **headers: Further headers.
+    """
+    headers |= {"X-Error-Code": code, "X-Error-Message": message}
+    abort(as_json({"error": message}, status, headers))
 
 
 @dataclass
@@ -134,12 +115,8 @@ class _Call:
         for methods, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
             if match and self.request.method in methods.split():
-                old = match.groupdict().get("name", "")
-                if old in self.hub.renamed:
-                    target = self.request.environ["RAW_URI"].replace(old, self.hub.renamed[old], 1)
-                    _refuse(307, "moved", headers={"Location": target})
                 return action(self, **match.groupdict())
-        return _refuse(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
+        refuse(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
 
     @property
     def known(self):
@@ -148,18 +125,18 @@ class _Call:
     def _find(self, kind, name, write=False):
         repository = self.hub.repositories.get((kind, name))
         if repository is None or ((repository.private or write) and not self.known):
-            _refuse(404 if self.known else 401, "Repository not found", "RepoNotFound")
+            refuse(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
     def _at(self, kind, name, revision):
         repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
-            _refuse(404, "Invalid rev id", "RevisionNotFound")
+            refuse(404, "Invalid rev id", "RevisionNotFound")
         return repository, commit
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
-            _refuse(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
+            refuse(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
 
     def whoami(self):
         return {"type": "user", "name": "user", "auth": {}}
@@ -218,13 +195,11 @@ class _Call:
         sha, files, _ = self._at(kind, name, revision)[1]
         self.auth_check(kind, name)
         if path not in files:
-            _refuse(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
+            refuse(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
         data, etag = files[path], entry_of(path, files[path])["oid"]
-        headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
-        parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
-        response = Response(parts, headers=headers, content_type="application/octet-stream")
-        response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
-        return response
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"'}
+        response = Response(data, headers=headers, content_type="application/octet-stream")
+        return response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
 
 
 def _is_private(wanted):
