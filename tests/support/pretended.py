@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 DEVICE, HERE = torch.device("cuda", 0), torch.device("cpu")
@@ -41,9 +41,6 @@ class Elsewhere(torch.Tensor):
         tensor.here = here
         return tensor
 
-    def __repr__(self, *, tensor_contents=None):
-        return f"Elsewhere({self.here!r})"
-
     def __deepcopy__(self, memo):
         copied = Elsewhere(self.here.detach().clone())
         is_parameter = isinstance(self, torch.nn.Parameter)
@@ -69,31 +66,24 @@ def _indices(index):
 
 
 def _run(func, args, kwargs):
-    leaves, shape = tree_flatten((args, kwargs))
-    far = [leaf for leaf in leaves if isinstance(leaf, Elsewhere)]
-    device_argument = kwargs.get("device")
-    target = torch.device(device_argument).type if device_argument is not None else "cuda" if far else "cpu"
+    far = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Elsewhere)]
+    device = kwargs.get("device")
+    target = torch.device(device).type if device is not None else "cuda" if far else "cpu"
+    if func is aten.copy_.default:
+        target = args[0].device.type
     if far and func not in _COPIES:
         checked = args[:1] + args[2:] if func in _INDEXED else (args, kwargs)
-        near = [leaf for leaf in tree_flatten(checked)[0] if isinstance(leaf, Tensor) and leaf.ndim]
-        if not all(isinstance(leaf, Elsewhere) for leaf in near):
+        tensors = [leaf for leaf in tree_leaves(checked) if isinstance(leaf, Tensor) and leaf.ndim]
+        if not all(isinstance(tensor, Elsewhere) for tensor in tensors):
             raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
     known = {id(leaf.here): leaf for leaf in far}
-    leaves = [leaf.here if isinstance(leaf, Elsewhere) else leaf for leaf in leaves]
-    leaves = [HERE if getattr(leaf, "type", "") == "cuda" else leaf for leaf in leaves]
-    args, kwargs = tree_unflatten(leaves, shape)
-    if kwargs.get("pin_memory"):
-        kwargs["pin_memory"] = False
-    out = _IN_PLACE_OF[func](*args, **kwargs) if func in _IN_PLACE_OF else func(*args, **kwargs)
-    if func is aten.copy_.default:
-        target = "cuda" if id(args[0]) in known else "cpu"
-
-    def back(output):
-        if target != "cuda":
-            return output
-        return known[id(output)] if id(output) in known else Elsewhere(output)
-
-    return tree_map_only(Tensor, back, out)
+    args, kwargs = tree_map_only(Elsewhere, lambda tensor: tensor.here, (args, kwargs))
+    args, kwargs = tree_map_only(torch.device, lambda of: HERE if of.type == "cuda" else of, (args, kwargs))
+    kwargs.pop("pin_memory", None)
+    out = _IN_PLACE_OF.get(func, func)(*args, **kwargs)
+    if target != "cuda":
+        return out
+    return tree_map_only(Tensor, lambda new: known[id(new)] if id(new) in known else Elsewhere(new), out)
 
 
 class _Pretended(TorchDispatchMode):
