@@ -397,7 +397,7 @@ def test_image_encoders_inside_other_models(name):
     """Against weights zeroed in a copy. A layer that is not read changes nothing, with a warning."""
     model, read, unread = languages.make_model(name)
     plain, before = read(model), bits(model)
-    heads = HeadSet.parse("L0.H1 L1.H3 L3.H2" if name == "SigLIP 2 NaFlex" else "L0.H1 L1.H3")  # L3: the pool
+    heads = HeadSet.parse("L0.H1 L1.H3 L3.H2" if name == "Siglip2Model" else "L0.H1 L1.H3")  # L3: the pool
     with ccs.ablate(model, heads):
         ablated = read(model)
     copied = copy.deepcopy(model)

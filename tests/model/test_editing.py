@@ -66,12 +66,12 @@ FAMILIES = {
         lambda model, x, _: model(x),
         "L3.H0 L3.H2",
     ),
-    "LLaVA": (
-        lambda: languages.make_model("LLaVA")[0],
+    "Llava": (
+        lambda: languages.make_model("Llava")[0],
         lambda model, x, _: model.model.get_image_features(x),
         "L1.H0 L1.H3",
     ),
-    "Qwen2.5-VL": (lambda: languages.make_model("Qwen2.5-VL")[0], read_patches, "L1.H0 L1.H3"),
+    "Qwen2_5_VL": (lambda: languages.make_model("Qwen2_5_VL")[0], read_patches, "L1.H0 L1.H3"),
     "CLIPTextModel": (
         lambda: CLIPTextModel(CLIPTextConfig(**languages.TEXT)),
         lambda model, _, kind: model(torch.arange(12)[None] + 20 * kind + 5),

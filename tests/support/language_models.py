@@ -16,7 +16,11 @@ CLIP, SIGLIP = SEEN | {"model_type": "clip_vision_model"}, SEEN | {"model_type":
 LLAMA, GEMMA = READ | {"model_type": "llama"}, READ | {"model_type": "gemma", "head_dim": 8}
 QWEN = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "patch_size": 8}
 QWEN |= {"out_hidden_size": 32}
+WINDOWS = QWEN | {"fullatt_block_indexes": [1], "window_size": 32}
+STACKED = QWEN | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+QWEN_TEXT, PROJECTED = READ | {"model_type": "qwen2"}, {"projection_dim": 32}
 TURNED = {"mrope_section": [1, 1, 2], "rope_type": "default"}
+WEAVED = TURNED | {"mrope_section": [2, 1, 1]}
 NAFLEX = SIZES | {"num_hidden_layers": 3, "patch_size": 8, "num_patches": 16}
 OPT = {"model_type": "opt", "hidden_size": 32, "ffn_dim": 64, "num_attention_heads": 4, "vocab_size": 60}
 OPT |= {"num_hidden_layers": 1, "word_embed_proj_dim": 32, "pad_token_id": 0}
@@ -36,38 +40,22 @@ PADDED = {"pixel_values": PATCHES.view(2, 16, 192), "spatial_shapes": torch.tens
 PADDED |= {"pixel_attention_mask": (torch.arange(32).view(2, 16) < 28).long()}
 PAIR = {"pixel_values": IMAGE.repeat(2, 1, 1, 1), "input_ids": TOKENS}
 
-GENERATION = "ForConditionalGeneration"
-# name: class, vision_config, text_config, other entries, inputs, and a head of a layer that it doesn't read
+# class: vision_config, text_config, other entries, inputs, and a head of a layer that it doesn't read
 FAMILIES = {
-    "LLaVA": (f"Llava{GENERATION}", CLIP, LLAMA, {}, PIXELS, "L2.H0"),
-    "LLaVA-NeXT": (f"LlavaNext{GENERATION}", CLIP, LLAMA, GRID, TILES, "L2.H0"),
-    "LLaVA-OneVision": (
-        *(f"LlavaOnevision{GENERATION}", SIGLIP, READ | {"model_type": "qwen2"}),
-        *(GRID | {"video_token_index": 151}, TILES, "L3.H0"),
-    ),
-    "PaliGemma": (
-        *(f"PaliGemma{GENERATION}", SIGLIP | {"projection_dim": 32}, GEMMA),
-        *({"projection_dim": 32, "hidden_size": 32}, PIXELS, "L3.H1"),
-    ),
-    "Gemma 3": (
-        *(f"Gemma3{GENERATION}", SIGLIP, GEMMA | {"model_type": "gemma3_text"}),
-        *({"mm_tokens_per_image": 4}, PIXELS, "L3.H1"),
-    ),
-    "Idefics 3": (f"Idefics3{GENERATION}", SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
-    "SmolVLM": (f"SmolVLM{GENERATION}", SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
-    "Qwen2.5-VL": (
-        *(f"Qwen2_5_VL{GENERATION}", QWEN | {"fullatt_block_indexes": [1], "window_size": 32}),
-        *(READ | {"rope_scaling": TURNED | {"type": "mrope"}}, {}, FRAMES, None),
-    ),
-    "Qwen3-VL": (
-        *(f"Qwen3VL{GENERATION}", QWEN | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}),
-        *(READ | {"head_dim": 8, "rope_scaling": TURNED | {"mrope_section": [2, 1, 1]}}, {}, FRAMES, None),
-    ),
-    "BLIP-2": (f"Blip2{GENERATION}", SEEN, OPT, {"qformer_config": FORMER}, PIXELS, None),
-    # Images of different sizes in one batch, the shorter one padded:
-    "SigLIP 2 NaFlex": ("Siglip2Model", NAFLEX, TEXT | {"projection_size": 32}, {}, PADDED, None),
-    "CLIPSeg": ("CLIPSegForImageSegmentation", SEEN, TEXT, SEGMENT, PAIR, "L2.H0"),
-    "ChineseCLIP": ("ChineseCLIPModel", SEEN, TEXT, {"projection_dim": 24}, PIXELS, None),
+    "Llava": (CLIP, LLAMA, {}, PIXELS, "L2.H0"),
+    "LlavaNext": (CLIP, LLAMA, GRID, TILES, "L2.H0"),
+    "LlavaOnevision": (SIGLIP, QWEN_TEXT, GRID | {"video_token_index": 151}, TILES, "L3.H0"),
+    "PaliGemma": (SIGLIP | PROJECTED, GEMMA, PROJECTED | {"hidden_size": 32}, PIXELS, "L3.H1"),
+    "Gemma3": (SIGLIP, GEMMA | {"model_type": "gemma3_text"}, {"mm_tokens_per_image": 4}, PIXELS, "L3.H1"),
+    "Idefics3": (SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
+    "SmolVLM": (SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
+    "Qwen2_5_VL": (WINDOWS, READ | {"rope_scaling": TURNED | {"type": "mrope"}}, {}, FRAMES, None),
+    "Qwen3VL": (STACKED, READ | {"head_dim": 8, "rope_scaling": WEAVED}, {}, FRAMES, None),
+    "Blip2": (SEEN, OPT, {"qformer_config": FORMER}, PIXELS, None),
+    # NaFlex: images of different sizes in one batch, the shorter one padded
+    "Siglip2Model": (NAFLEX, TEXT | {"projection_size": 32}, {}, PADDED, None),
+    "CLIPSegForImageSegmentation": (SEEN, TEXT, SEGMENT, PAIR, "L2.H0"),
+    "ChineseCLIPModel": (SEEN, TEXT, {"projection_dim": 24}, PIXELS, None),
 }
 
 
@@ -75,7 +63,7 @@ def build(name, vision, text, **entries):
     """Build a model.
 
     Args:
-        name: Name of its class.
+        name: Name of its class, with or without `ForConditionalGeneration`.
         vision: Its `vision_config`.
         text: Its `text_config`.
         **entries: Other entries of its configuration.
@@ -83,7 +71,9 @@ def build(name, vision, text, **entries):
     Returns:
         The model, with weights as they are made.
     """
-    model_class = getattr(transformers, name)
+    model_class = getattr(transformers, f"{name}ForConditionalGeneration", None) or getattr(
+        transformers, name
+    )
     entries |= copy.deepcopy({"vision_config": vision, "text_config": text})
     return model_class(model_class.config_class(**entries))
 
@@ -95,16 +85,16 @@ def llama():
 def pixtral():
     """A model around an image encoder that is neither CLIP's nor SigLIP's."""
     vision = SIZES | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8, "model_type": "pixtral"}
-    return build(f"Llava{GENERATION}", vision, LLAMA)
+    return build("Llava", vision, LLAMA)
 
 
 def holding(encoder):
     """A LLaVA or, for SigLIP's, a PaliGemma around an image encoder."""
     if encoder.config.model_type == "clip_vision_model":
-        model = build(f"Llava{GENERATION}", encoder.config, LLAMA)
+        model = build("Llava", encoder.config, LLAMA)
     else:
         vision = encoder.config.to_dict() | {"projection_dim": 32}
-        model = build(f"PaliGemma{GENERATION}", vision, GEMMA, projection_dim=32)
+        model = build("PaliGemma", vision, GEMMA, projection_dim=32)
     model.model.vision_tower.load_state_dict(encoder.state_dict())
     return model.eval()
 
@@ -116,13 +106,13 @@ def _flat(parts):
 
 def make_model(name):
     """The model, a function that reads its image features, and a head of a layer that it ignores, if any."""
-    class_name, vision, text, entries, inputs, ignored = FAMILIES[name]
-    model = build(class_name, vision, text, **entries)
+    vision, text, entries, inputs, ignored = FAMILIES[name]
+    model = build(name, vision, text, **entries)
     shake(model, 0)
 
     def read(model):
         with torch.no_grad():
-            output = model(**inputs).logits if name == "CLIPSeg" else model.get_image_features(**inputs)
+            output = model(**inputs).logits if "CLIPSeg" in name else model.get_image_features(**inputs)
         pooled = getattr(output, "pooler_output", output)
         return torch.cat(list(_flat([*pooled, *getattr(output, "deepstack_features", ())])))
 
