@@ -15,7 +15,7 @@ from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
-from ccs.data.files import VIDEOS, Files, OnDisk, list_files, splits_in
+from ccs.data.files import SPLITS, VIDEOS, Files, OnDisk, list_files, splits_in
 from ccs.data.layouts import read_files
 from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
@@ -72,7 +72,7 @@ def download(record: DatasetRecord) -> Files:
     options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
     with _explained(record):
         try:
-            options["revision"], paths = _data_files(record)
+            options["revision"], _, paths = _data_files(record)
             options["allow_patterns"] = [glob.escape(path) for path in paths]
         except Exception as error:
             if isinstance(error, ValueError) or hasattr(error, "response"):  # the Hub answered
@@ -83,12 +83,17 @@ def download(record: DatasetRecord) -> Files:
     return _join_parts(files, Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name)
 
 
-def _data_files(record: DatasetRecord) -> tuple[str, list[str]]:
+def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
     """List the data files of a dataset's configuration and split, and the file of its classes' names.
 
-    Returns the commit of its revision too. Without a split it is train, or if there is none, all. Of videos,
-    these are the annotations, and loose videos or else archives.
-    Raises ValueError if there are no such files.
+    Without a split it is the first of test, validation, and train that a file names, or else all. Of videos,
+    the files are the annotations, and loose videos or else archives.
+
+    Returns:
+        The commit of the record's revision, the split, and the files.
+
+    Raises:
+        ValueError: If there are no such files.
     """
     from huggingface_hub import HfApi
 
@@ -99,16 +104,18 @@ def _data_files(record: DatasetRecord) -> tuple[str, list[str]]:
     if record.kind == "videos":
         listed = [path for path in listed if not _NOT_NEEDED.search(path)]
         loose = [path for path in listed if path.lower().endswith(VIDEOS)]
-        return commit, [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
+        return commit, "", [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
     data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
     data = [path for path in data if record.config in path.split("/")[:-1]] or data
-    split = record.split or "train"
-    split_files = [path for path in data if split in splits_in(path) | set(re.split(r"[-_./]", path))]
+    words = {path: splits_in(path) | {*re.split(r"[-_./]", path)} for path in data}
+    named = set().union(*words.values())
+    split = record.split or next((name for name in SPLITS.values() if name in named), "")
+    split_files = [path for path in data if not split or split in words[path]]
     if split_files or split != "train":
         data = split_files
     if not data:
         raise ValueError(f"it holds no Parquet files of the split {split!r}")
-    return commit, data + [path for path in listed if path == record.names_file]
+    return commit, split, data + [path for path in listed if path == record.names_file]
 
 
 def _join_parts(files: Files, home: Path) -> Files:
@@ -149,7 +156,7 @@ class OnHub:
         elif max_rows is None or not record.large or record.names_file:
             return read_files(download(record), record, self.split)
         with _explained(record):
-            commit, listed = _data_files(record)
+            commit, split, listed = _data_files(record)
         paths = [path for path in listed if path.lower().endswith(".parquet")]
         paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
         paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
@@ -158,7 +165,7 @@ class OnHub:
         if record.untrusted:
             limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
             read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
-        return of_plain(read(), record.name, f"{record.address} {commit}")
+        return of_plain(read(), record.name, f"{replace(record, split=split).address} {commit}")
 
 
 def _read_remote(

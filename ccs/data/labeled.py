@@ -16,7 +16,7 @@ ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
 MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
-LABELS = ("label", "cls", "class", "y")
+LABELS = ("label", "labels", "cls", "class", "y")
 """Columns of the classes in a user's table."""
 _SETS = ("a1_type", "a1", "a2_type", "a2", "caption", "counterfactual_set")
 """Columns of SocialCounterfactuals."""
@@ -215,18 +215,18 @@ def _read_groups(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
-    More than a dozen whole numbers are grouped by tens ("20-29"), unless they number the rows of a column
-    that isn't named by the user.
+    More than a dozen numbers, as of ages, are grouped by tens ("20-29"), unless they number the rows of a
+    column that isn't named by the user; those below 0 are no group.
     """
     groups: dict[str, list[str]] = {}
     notes: list[str] = []
     for name, cells in columns.items():
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
         numbers_rows = not by_user and len(labels) == n_known > MOST_GROUPS
-        whole = all(re.fullmatch(r"\d{1,3}(\.0+)?", label, re.ASCII) for label in labels)
-        if len(labels) > MOST_NUMBERS and whole and not numbers_rows:
-            tens = {label: int(float(label)) // 10 * 10 for label in labels}
-            cells = [cell and f"{tens[cell]}-{tens[cell] + 9}" for cell in cells]
+        are_ages = all(re.fullmatch(r"-?\d{1,3}(\.\d+)?", label, re.ASCII) for label in labels)
+        if len(labels) > MOST_NUMBERS and are_ages and not numbers_rows:
+            tens = {label: int(float(label) // 10 * 10) for label in labels}
+            cells = [f"{tens[cell]}-{tens[cell] + 9}" if cell and tens[cell] >= 0 else "" for cell in cells]
         cells, merged = merge_spellings(cells)
         labels = {*cells} - {""}
         if 2 <= len(labels) <= MOST_GROUPS:

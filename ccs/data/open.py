@@ -215,7 +215,7 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
     address = _HUB_ID.fullmatch(spec)
     if address and ".." not in address[2] and not spec.startswith("."):
         prefix, hub, on_hub = address.groups("")
-        name = spec if prefix else hub
+        name, on_hub = spec if prefix else hub, on_hub or "train" * (kind == "images")
         record = DatasetRecord(
             name=name, kind=kind, hub=hub, split=on_hub, large=True, untrusted=bool(prefix)
         )

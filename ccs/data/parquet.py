@@ -145,7 +145,8 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of class numbers, by column, as `datasets` writes them next to a schema."""
     with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        listed = {column: feature["names"] for column, feature in features.items() if "names" in feature}
+        inner = {column: feature.get("feature", feature) for column, feature in features.items()}  # of lists
+        listed = {column: feature["names"] for column, feature in inner.items() if "names" in feature}
         return {column: [*map(tidy, names)] for column, names in listed.items() if isinstance(names, list)}
     return {}
 
@@ -170,7 +171,9 @@ def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list
         return cells
     numbers = {cell for cell in cells if cell not in (None, -1)}
     if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
-        raise InputError(f"The column {column} has class number {wrong[0]}, but only {len(names)} names.")
+        raise InputError(
+            f"The column {column} has {wrong[0]!r}, which numbers none of its {len(names)} names."
+        )
     return [names[cell] if cell in numbers else None for cell in cells]
 
 

@@ -34,13 +34,16 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         open_gallery(str(tmp_path / "labels.csv"))
 
 
-def test_a_column_that_numbers_the_rows_is_no_age():
-    for ages, groups in ((range(20, 80), None), ([*range(20, 79), 20], ["20-29", "30-39"])):
+def test_ages_are_grouped_by_tens_unless_they_number_the_rows():
+    known, tens = [20, *range(20, 78)], ["20-29", "30-39"]
+    fractions = [-1, *(age + 0.5 for age in known)]  # -1: not known
+    for ages, groups in ((range(20, 80), None), ([*known, 78], tens), (fractions, tens)):
         rows = [f"{i}.png,{'ab'[i % 2]},{age}" for i, age in enumerate(ages)]
         files = {f"{i}.png": png(i % 50) for i in range(60)}
         table = "\n".join(["file,half,years", *rows]).encode()
         gallery = open_upload(zipped(files | {"labels.csv": table}), "x")
         assert sorted({*gallery.groups.get("years", ())})[:2] == (groups or [])
+        assert gallery.skipped == ("0.png: no years",) * (ages[0] < 0)
 
 
 def test_a_zip_file_beyond_the_limits_is_refused():
@@ -65,8 +68,9 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
     cells = [{"bytes": data, "path": None} for data in files]
     cells.append({"bytes": None, "path": str(tmp_path / "right" / "0.png")})
-    columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [0, 1] * 6 + [0], "age": ["young"] * 13}
-    metadata = {"huggingface": b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'}
+    columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [[0], [1]] * 6 + [[0]], "age": ["young"] * 13}
+    feature = b'{"feature": {"names": ["woman", "man"]}, "_type": "List"}'
+    metadata = {"huggingface": b'{"info": {"features": {"gender": %b}}}' % feature}
     gallery = open_upload(as_parquet(pa.array(cells, CELL), metadata, **columns), "own:1")
     groups = {name: cells.tolist() for name, cells in gallery.groups.items()}
     assert groups == {"gender": ["woman", "man"] * 6}  # as of the same file opened by its path

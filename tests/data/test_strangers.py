@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccs.data import SOURCES
-from ccs.data.open import open_gallery, open_images
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
 from tests.support.fairface_sample import RECORD, put_faces
@@ -21,7 +21,9 @@ PHOTOGRAPHS = "user/photos"
 def test_rows_are_spread_over_files_and_row_groups(hub):
     parts = {f"data/train-{i:05d}-of-00002.parquet": cells(24, 24 * i) for i in range(2)}
     parts["data/test-00000-of-00001.parquet"] = cells(8, 40)
-    files = {name: as_parquet(part, rows=4, label=range(len(part))) for name, part in parts.items()}
+    files = {
+        name: as_parquet(part, rows=4, label=["a", "b"] * (len(part) // 2)) for name, part in parts.items()
+    }
     hub.put("datasets", PHOTOGRAPHS, {**files, "README.md": b"---\n---\n"})
     opened = open_images("hf://datasets/user/photos:train", 16)
     spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
@@ -29,6 +31,11 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
     assert opened.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
     test = open_images("hf://datasets/user/photos:test", 100).images
     assert [number_of(image) for image in test] == [*range(40, 48)]
+    # What is evaluated comes from test, as it does in a folder; head statistics from train.
+    for spec, most in ((f"hf://datasets/{PHOTOGRAPHS}", None), (PHOTOGRAPHS, 8), (PHOTOGRAPHS, None)):
+        opened = open_dataset(spec, max_images=most)
+        assert [number_of(image) for image in opened.images] == [*range(40, 48)]
+        assert "test" in opened.source
     hub.repositories["datasets", PHOTOGRAPHS].private = True  # its owner's token is not sent
     with pytest.raises(InputError, match="was not found on the Hub"):
         open_images("hf://datasets/user/photos", 4)
