@@ -13,7 +13,7 @@ from typing import Any
 
 from ccs.data import DatasetRecord
 from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, splits_in
-from ccs.data.rows import Rows
+from ccs.data.rows import Rows, tidy
 from ccs.errors import InputError
 from ccs.files import as_text, csv_rows
 
@@ -75,6 +75,9 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         raise InputError(" ".join((reason, *rows.notes[:3])))
     unit = "clips" if rows.are_videos else "images"
     record.require_recorded(rows.source, rows.count, record.rows, unit)
+    if len(words := {*map(tidy, rows.columns.get("split", ()))}) > 1:
+        note = f"the rows of all splits in its column 'split' are read: {', '.join(sorted(words)[:5])}"
+        rows = replace(rows, notes=(*rows.notes, note))
     return replace(rows, names=names)
 
 
@@ -181,8 +184,11 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
     folders = [path.rsplit("/", path.count("/") - are_domains)[0] for path in paths]
     parts = {folder: as_text(folder).split("/")[::-1] for folder in {*folders}}
     cells = {folder: dict(zip(("label", "domain"), parts[folder], strict=False)) for folder in parts}
-    note = f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"
-    return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], (note,) * are_domains
+    listed, splits = ", ".join(sorted(classes)[:5]), {SPLITS.get(top.casefold(), "") for top in classes}
+    notes = [f"the folders {listed} are domains; classes are the folders inside"] * are_domains
+    if len(splits - {""}) > 1 and not are_domains:
+        notes = [f"the folders {listed} are read as classes, for not all of them are splits"]
+    return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], notes
 
 
 def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]:
@@ -294,7 +300,5 @@ def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
     """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
     pairs = zip(parts, file_parts, strict=False)
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    if shared == len(parts) == len(file_parts):
-        return shared + 1
     above = {SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared}
-    return 0 if len(above) == 2 and "" not in above else shared
+    return 0 if len(above) == 2 and "" not in above else shared + (parts == file_parts)

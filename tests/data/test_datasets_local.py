@@ -122,7 +122,13 @@ def test_class_folders(tmp_path):
     )
     assert open_images(f"{tmp_path / 'animals'}:train").source.endswith("animals (split train)")
     write(tmp_path / "animals" / "mammal/1.png", noisy(1))
-    assert open_dataset(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
+    dataset = open_dataset(str(tmp_path / "animals"))
+    assert dataset.classes == ("mammal", "test", "train")
+    assert "test, train are read as classes, for not all of them are splits" in dataset.notes[-1]
+    rows = "file,label,split\ntest/owl/1.png,a,train\nmammal/1.png,b,test"
+    write(tmp_path / "animals/labels.csv", rows.encode())
+    dataset = open_dataset(str(tmp_path / "animals"))
+    assert "the rows of all splits in its column 'split' are read: test, train" in dataset.notes
 
 
 @pytest.mark.parametrize(
