@@ -13,14 +13,7 @@ import ccs_benchmark
 from benchmark.tests.locate_sample import sample
 from ccs import HeadSet, InputError
 from ccs.analysis.evidence import group_means
-from ccs.analysis.mitigations import (
-    Affine,
-    Fitted,
-    least_change,
-    name_embeddings,
-    span,
-    why_not_in_weights,
-)
+from ccs.analysis.mitigations import Affine, Fitted, least_change, name_embeddings, span, why_not_in_weights
 from ccs.analysis.task import halves, make_task
 from ccs.data import synthetic
 from ccs.texts.score import HeadScore
@@ -83,9 +76,7 @@ def test_after_leace_no_linear_classifier_beats_a_constant_and_no_other_map_move
     assert LogisticRegression(max_iter=5000).fit(x, codes).score(x, codes) > 0.9
     refitted = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
     assert np.abs(refitted.coef_).max() < 1e-3  # it answers by the groups' shares alone
-    means, moved_means = (
-        np.stack([of[codes == code].mean(axis=0) for code in range(3)]) for of in (x, moved)
-    )
+    means, moved_means = (np.stack([of[codes == code].mean(0) for code in range(3)]) for of in (x, moved))
     np.testing.assert_allclose(moved_means, moved_means[[0, 0, 0]], atol=1e-8)
     away = (means - means.mean(axis=0))[:2]  # what any such map sends to zero
     for scale in np.repeat((0.001, 0.03, 1.0), 50):

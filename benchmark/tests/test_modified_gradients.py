@@ -21,10 +21,9 @@ def evidence(tiny_folder, pictures):
 @torch.no_grad()
 def of_both(evidence):
     """Embeddings and heads' outputs of each person, and those of the one of another group beside them."""
-    others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
-    return [
-        plain_pass(evidence.model.clip.visual, tokens, first=2) for tokens in (evidence.people.tokens, others)
-    ]
+    people, visual = evidence.people.tokens, evidence.model.clip.visual
+    others = people[torch.from_numpy(counterparts(evidence))]
+    return [plain_pass(visual, tokens, first=2) for tokens in (people, others)]
 
 
 @torch.no_grad()

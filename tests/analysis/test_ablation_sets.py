@@ -17,15 +17,9 @@ SCORES = dict(zip(HEADS, map(HeadScore, CCS, [*LABELS, None, None]), strict=True
 
 
 def test_a_name_is_parsed_and_printed():
-    for text, name in (
-        ("none", AblationName("none")),
-        ("high@7", AblationName("high", 7)),
-        ("concept:Skin tones@13", AblationName("concept", 13, "Skin tones")),
-        ("published-concept:Colors", AblationName("published-concept", argument="Colors")),
-        ("random:layers", AblationName.random("layers")),
-    ):
-        assert AblationName.parse(text) == name
-        assert str(name) == text
+    assert AblationName.parse("concept:Skin tones@13") == AblationName("concept", 13, "Skin tones")
+    for text in ("none", "high@7", "concept:Skin tones@13", "published-concept:Colors", "random:layers"):
+        assert str(AblationName.parse(text)) == text
 
 
 def make_sets(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
@@ -57,8 +51,6 @@ def test_levels_and_concepts():
     assert next(iter(plans)) == "none"
     assert plans["none"].heads == HeadSet()
     assert notices == []
-    singles = {name: str(plan.heads) for name, plan in plans.items() if name.startswith("single:")}
-    assert singles == {f"single:{head}": str(head) for head in HEADS}
     # Equal numbers are the smaller level's, drawn from both.
     assert (plans["equal-low"].heads, len(plans["equal-high"].heads)) == (plans["low"].heads, 3)
     assert plans["equal-high"].heads < plans["high"].heads

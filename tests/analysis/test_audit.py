@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from math import log
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.metrics.ranking import cosines
 from ccs.texts.prompts import load_prompts
+from tests.support.bias_sample import plain_skews
 
 CROSSED = "gender,skin tone"
 
@@ -69,9 +69,8 @@ def test_max_skew_of_crossed_groups_is_a_plain_count(model, gallery, result):
     for occupation in gallery.occupations:
         prompts = [template.replace("{}", occupation) for template in gallery.templates]
         text = model.embed_texts(prompts).mean(axis=0)
-        order = sorted(range(len(pairs)), key=lambda index: -float(images[index] @ text))
-        top = Counter(pairs[index] for index in order[:60])
-        skews.append(max(log(count / 60 / (pool[pair] / len(pairs))) for pair, count in top.items()))
+        ranked = sorted(range(len(pairs)), key=lambda index: -float(images[index] @ text))
+        skews.append(max(plain_skews([pairs[index] for index in ranked], pool, 60).values()))
     rows = result.section("ranking")
     row = rows[(rows["attribute"] == CROSSED) & (rows["metric"] == "MaxSkew")].iloc[0]
     assert row["before"] == pytest.approx(np.mean(skews), abs=1e-6)

@@ -61,14 +61,14 @@ def test_intervals_are_those_of_resampled_pairs():
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
     _, result = agreement.compare_with_people([people], judges, draws=1500, seed=1)
-    kappas, taus = [], []
-    panel = [all(votes) for votes in zip(*judges, strict=True)]
+    samples = []
     for _ in range(150):
         rows = rng.integers(80, size=80)
-        kappas.append(cohen_kappa_score([people[i] for i in rows], [panel[i] for i in rows]))
-        taus.append(scipy.stats.kendalltau([people[i] for i in rows], [panel[i] for i in rows]).statistic)
-    for estimate, draws in ((result["cohen_kappa"], kappas), (result["kendall_tau"], taus)):
-        assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
+        drawn = ([[rater[i] for i in rows] for rater in raters] for raters in ([people], judges))
+        samples.append(plain_compare(*drawn))
+    for metric in ("cohen_kappa", "kendall_tau"):
+        ends = np.quantile([sample[metric] for sample in samples], [0.025, 0.975])
+        assert [result[metric].low, result[metric].high] == pytest.approx(ends, abs=0.07)
 
 
 def test_consensus_of_people_and_unanimity_of_judges():

@@ -107,10 +107,8 @@ def test_rates_are_plain_shares_with_wilsons_interval():
     assigned = np.arange(100) % 5 == 0
     rates = group_rates({"group": GROUPS}, ~assigned, assigned)
     first = rates.iloc[0]
-    assert rates[["group", "n", "before", "after"]].values.tolist() == [
-        ["a", 60, 0.8, 0.2],
-        ["b", 40, 0.8, 0.2],
-    ]
+    columns = rates[["group", "n", "before", "after"]]
+    assert columns.values.tolist() == [["a", 60, 0.8, 0.2], ["b", 40, 0.8, 0.2]]
     z, p, n = 1.959964, 0.2, 60  # Wilson 1927
     center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     ends = [(center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)]

@@ -76,17 +76,21 @@ def test_every_accepted_architecture_is_exact(name):
         direct, remainder = changed.contributions(readout)
         with ccs.ablate(visual, heads):
             inside = encoder.contributions(encoder.embed_and_read(x)[1])
-        for values, same, expected in zip(
-            (direct, remainder), inside, slow.contributions(slow_readout), strict=True
-        ):
+        parts = zip((direct, remainder), inside, slow.contributions(slow_readout), strict=True)
+        for values, same, expected in parts:
             np.testing.assert_allclose(values, expected, atol=3e-6)
             np.testing.assert_allclose(same, expected, atol=3e-6)
         np.testing.assert_allclose(readout.unit, plain(slow._module, x), atol=TOLERANCE)
         np.testing.assert_allclose(direct.sum(1) + remainder, plain(slow._module, x), atol=TOLERANCE)
         contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
         for number in range(encoder.n_layers):
-            for sent in changed.by_token(readout, encoder.all_heads.of_layer(number), along):
+            of_layer, sides = encoder.all_heads.of_layer(number), ((changed, readout), (slow, slow_readout))
+            by_token = [side.by_token(of_side, of_layer, along) for side, of_side in sides]
+            for head, sent, slowly_sent in zip(of_layer, *by_token, strict=True):
                 np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=3e-6)
+                if head not in heads or scaled[head].factor:  # an ablated head has no map
+                    np.testing.assert_allclose(sent, slowly_sent, atol=3e-6)
+            np.testing.assert_allclose(changed.attention(x, number), slow.attention(x, number), atol=5e-5)
 
 
 def test_all_other_architectures_are_refused_with_the_reason():
@@ -143,12 +147,8 @@ class Attention4(torch.nn.Module):
 
     def __init__(self, theirs):
         super().__init__()
-        self.num_heads, self.head_dim, self.in_proj_bias = (
-            theirs.num_heads,
-            theirs.head_dim,
-            theirs.in_proj_bias,
-        )
-        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+        self.num_heads, self.head_dim = theirs.num_heads, theirs.head_dim
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
             self.register_parameter(name, getattr(theirs, name))
         self.out_proj = theirs.out_proj
 
