@@ -11,8 +11,10 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,7 @@ from ccs.errors import InputError
 if TYPE_CHECKING:
     from ccs.app.jobs import Jobs
     from ccs.app.session import App
+    from ccs.results import Collection
 
 PORT = Parameter(validator=Number(gte=1, lte=65535))
 SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
@@ -81,7 +84,6 @@ def start(settings: Settings) -> None:
         importlib.import_module("spaces")  # before Gradio and PyTorch
     from huggingface_hub import constants
 
-    from ccs import results
     from ccs.app.session import App
     from ccs.model.loading.sources import AUTO, find_model, usable_device
 
@@ -91,23 +93,23 @@ def start(settings: Settings) -> None:
     for name in places:
         if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded
             find_model(name)
-    place = settings.results or os.environ.get("CCS_RESULTS") or None
-    collection = results.load(place)
-    if not place and (home := results.default_folder()) != results.PRECOMPUTED:
-        local, bundled = results.load(home), collection
-        models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
-        collection = results.Collection(models, f"{local.source}; {bundled.source}", notices)
     folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    app = App(collection, places=places, folder=folder)
-    print(f"Results: {collection.source}", *collection.notices, sep="\n")
-    print(f"Opens on {app.model_cache.first}.")
-    end = threading.Event()
+    loading, end = Future["Collection"](), threading.Event()
+    app = App(loading, places=places, folder=folder)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())
     from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
 
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port)
+    place = settings.results or os.environ.get("CCS_RESULTS")
+    try:
+        loading.set_result(collection := load_results(place))
+    except BaseException as error:
+        loading.set_exception(error)  # for the pages that wait
+        raise
+    print(f"Results: {collection.source}", *collection.notices, sep="\n")
+    print(f"Opens on {app.model_cache.first}.")
     threading.Thread(target=warm, args=(app, server.state.jobs), daemon=True).start()  # would delay the page
     gc.freeze()
     gc.enable()
@@ -115,6 +117,20 @@ def start(settings: Settings) -> None:
     end.wait()
     server.get_blocks().close(verbose=False)
     os._exit(0)  # threads may be at work in PyTorch, which ends Python's own shutdown with abort()
+
+
+def load_results(place: str | None) -> Collection:
+    """Load results, by default the local ones over the bundled. Raises InputError if the place has none."""
+    from ccs import results
+
+    if place:
+        return results.load(place)
+    bundled, home = results.load(), results.default_folder()
+    if home == results.PRECOMPUTED:
+        return bundled
+    local = results.load(home)
+    models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
+    return results.Collection(models, f"{local.source}; {bundled.source}", notices)
 
 
 main = Command(Settings, start, interrupted="Interrupted.")
@@ -133,11 +149,11 @@ def bound_memory() -> None:
 
 
 def warm(app: App, jobs: Jobs) -> None:
-    """Compute the opening screens ahead of the first visitor, start the sandbox, and import open_clip.
+    """Compute the opening screens ahead of the visitors, import open_clip, and start the sandbox.
 
     Args:
         app: The app.
-        jobs: The visitors' work, which goes first once the opening screens are computed.
+        jobs: The visitors' work, which goes first.
     """
     from ccs import sandbox
     from ccs.app.controls import open_screen
@@ -145,17 +161,24 @@ def warm(app: App, jobs: Jobs) -> None:
     from ccs.app.session import Session
     from ccs.app.views.start import claim_of
 
-    for tab in ("start", "bias"):
-        work(screen := open_screen(app, Session(), {"tab": tab}))
-    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
-    time.sleep(1)  # a visitor may have waited for the import
-    while jobs.unfinished:
-        time.sleep(0.5)
-    with suppress(InputError):  # the button of Start has one answer for everyone
-        screen.change(tab="start", ablate=claim_of(screen).heads)
-        work(screen)
-    work(open_screen(app, Session(), {"tab": "heads"}))
-    sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
+    def show(tab: str, claim: bool = False) -> None:
+        screen = open_screen(app, Session(), {"tab": tab})
+        with suppress(InputError):
+            if claim:  # the button of Start has one answer for everyone
+                screen.change(ablate=claim_of(screen).heads)
+            work(screen)
+
+    for step in (
+        partial(show, "start"),
+        partial(show, "bias"),
+        partial(importlib.import_module, "open_clip"),  # takes seconds of the first visit to other models
+        partial(show, "start", claim=True),
+        partial(show, "heads"),
+        partial(sandbox.warm, "ccs.app.services.uploads", "ccs.data.open"),
+    ):
+        while jobs.unfinished:
+            time.sleep(0.1)
+        step()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
+FIRST, SOON, POLL = 0.1, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 UNKEPT = {"cache-control": "no-store"}
 
 
@@ -43,11 +43,13 @@ class Pages:
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
         key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
-        screen = await run_in_threadpool(open_screen, self.app, session, dict(request.query_params))
-        job = self._start(key, screen, partial(page.work, screen))
-        await job.finished(FIRST)
+
+        def work(job: Job) -> dict[str, str]:
+            return page.work(open_screen(self.app, session, dict(request.query_params)), job)
+
+        await self._start(key, session, work).finished(FIRST)
         regions = page.fragment(session.jobs, {}, whole=True)
-        return HTMLResponse(render("page.html", state=screen.state, key=key, regions=regions), headers=UNKEPT)
+        return HTMLResponse(render("page.html", key=key, regions=regions), headers=UNKEPT)
 
     async def click(self, request: Request, path: str) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed or why nothing did.
@@ -73,14 +75,13 @@ class Pages:
                 session.notify("That didn't work; the error was logged.")
         session.jobs = {kind: job for kind, job in session.jobs.items() if not job.stopped}
         if analysis is not None:
-            self._start(key, screen, analysis, "analysis")
+            self._start(key, session, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
-        await self._start(key, screen, partial(page.work, screen, fresh=not same)).finished(SOON)
+        await self._start(key, session, partial(page.work, screen, fresh=not same)).finished(SOON)
         return _answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
 
-    def _start(self, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
+    def _start(self, key: str, session: Session, work: Work, kind: str = "view") -> Job:
         """Start work for a page in place of its last work of the kind."""
-        session = screen.session
         if kind in session.jobs:
             session.jobs[kind].stopped = True
         session.jobs[kind] = job = Job(session.client, work, kind)

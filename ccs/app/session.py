@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class App:
     """Results, models, and galleries: shared by all visitors, never changed by one for another.
 
     Args:
-        collection: The results.
+        collection: The results, or a future of them.
         galleries: Galleries besides the app's own.
         places: Folders and repositories that the machine's owner offers as models, first the one to open.
         folder: Where results that visitors compute are kept, by default a temporary folder.
@@ -45,15 +46,20 @@ class App:
 
     def __init__(
         self,
-        collection: Collection,
+        collection: Collection | Future[Collection],
         galleries: Sequence[BiasSet] = (),
         places: Sequence[str] = (),
         folder: Path | None = None,
     ) -> None:
-        self.collection = collection
+        self._results = collection
         self.cache, self._records = Cache(), dict[str, ModelRecords]()
         self.galleries, self.analyses = Galleries(galleries, self.cache), Analyses(folder, self.cache)
         self.model_cache = ModelCache(places, lambda model: HeadSet(self.records(model).heads).layers)
+
+    @property
+    def collection(self) -> Collection:
+        """The results, as soon as they are loaded. Raises the error of a future."""
+        return self._results.result() if isinstance(self._results, Future) else self._results
 
     @property
     def models(self) -> tuple[str, ...]:

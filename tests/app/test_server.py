@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+from concurrent.futures import Future
 from urllib.parse import parse_qsl
 
 import pytest
@@ -13,6 +14,7 @@ from ccs.app import jobs, server
 from ccs.app.controls import OTHER_FILES
 from ccs.app.jobs import Job, Jobs
 from ccs.app.server import make_server
+from ccs.app.session import App
 from ccs.app.views import VIEWS
 from tests.support.app_page import opened
 from tests.support.app_page import rows as figure_rows
@@ -115,6 +117,14 @@ def test_long_work_is_shown_as_it_goes_on(client, slow):
     go_on.set()
     assert "whole" in page.whole()["main"]
     assert "Thinking" not in page["status"]
+
+
+def test_a_page_is_served_before_the_results_are_there(app):
+    loading = Future()
+    with TestClient(make_server(App(loading))) as client:
+        assert "data-busy" in (page := visit(client, "tab=paradox"))["status"]
+        loading.set_result(app.collection)
+        assert "gallery: world/faces" in page.whole()["main"]
 
 
 def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeypatch):

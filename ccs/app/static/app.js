@@ -80,7 +80,6 @@ function show(html, headers, step) {
   dataset.page = headers.get("x-page") ?? dataset.page;
   const now = location.search || "?", address = headers.get("x-address") ?? now;
   remember(new URL(address === "?" ? "." : address, root), step && address !== now);
-  dataset.tab = document.querySelector("nav [aria-current]")?.value ?? "";
 }
 
 // The page's key is in the history, never in the address: a reload finds the visitor's images again.
