@@ -1,4 +1,4 @@
-"""Scores of methods: the protocol against a slow copy of it, kept cells, tables; the natural track."""
+"""Scores of methods: the protocol against a slow copy, kept cells, means over bases; the natural track."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy
 
 import ccs
 import ccs_benchmark
@@ -14,8 +15,10 @@ from ccs.analysis import carriers
 from ccs.analysis.evidence import Evidence, group_names, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.analysis.task import halves, make_task
+from ccs.metrics import stats
 from ccs_benchmark import natural, protocol, scoring, separation
 from ccs_benchmark.__main__ import main
+from ccs_benchmark.bases import across_bases
 from ccs_benchmark.methods import METHODS, RANDOM
 from ccs_benchmark.protocol import average_precision, cramers_v, precision
 from ccs_benchmark.scoring import PLANTED
@@ -207,3 +210,23 @@ def test_methods_share_a_letter_exactly_if_they_do_not_differ():
         assert shared == (row.low <= 0 <= row.high)
     assert not set(marks["a"]) & set(marks["e"])
     assert 0.05 < detectable < 0.4
+
+
+@pytest.mark.parametrize(("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (5, 0.0625, 3.76)])
+def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allows(n, lowest_p, detectable):
+    base_of = np.repeat(np.arange(n), 2)  # two models of each base
+    values = 0.3 + np.random.default_rng(n).normal(size=2 * n)
+    effect = across_bases(values, base_of)
+    assert effect.p_value >= lowest_p
+    means = values.reshape(n, 2).mean(axis=1)
+    expected = scipy.stats.ttest_1samp(means, 0).confidence_interval()
+    assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high))
+    assert across_bases(np.abs(means)).p_value == lowest_p
+    assert stats.minimum_detectable(effect) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
+
+
+def test_a_single_base_says_nothing_of_others():
+    effect = across_bases([0.4, 0.6], ["a", "a"])
+    assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
+    with pytest.raises(InputError, match="one base for each"):
+        across_bases([0.4], ["a", "b"])

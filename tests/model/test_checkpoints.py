@@ -1,8 +1,9 @@
-"""Checkpoints and tokenizers of the Hub against transformers and open_clip, and files that are refused."""
+"""Checkpoints and tokenizers of the Hub against transformers and open_clip; their memory; refused files."""
 
 import json
 import re
 import shutil
+import sys
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from ccs.model.loading.sources import find_model, known_encoder
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
 from tests.support import shrunk
+from tests.support.app_process import run_python
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 from tests.support.spoil import says
 
@@ -187,3 +189,31 @@ def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path):
     probabilities = model.probabilities(model.embed_images(x) @ embed_names(model, classes, [template]).T)
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert model.logit_bias == pytest.approx(-1.5)
+
+
+LOADING = """
+import re, sys
+import ccs
+from ccs.model.loading.sources import OVERHEAD, find_model
+
+def held(what):
+    return 1024 * int(re.search(rf"{what}:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+*_, name = sys.argv
+ccs.load("organism").embed_texts(["a"])  # what any model needs
+said = find_model(name).memory - OVERHEAD
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+before = held("VmRSS")
+ccs.load(name)
+print(said, held("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_more_is_taken_than_is_said(tmp_path):
+    """Weights of one byte a value become four; a process of its own tells what it took."""
+    model = write_clip(tmp_path, text={"hidden_size": 320})
+    weights = tmp_path / WEIGHTS_FILE
+    save_file({name: values.to(torch.float8_e4m3fn) for name, values in load_file(weights).items()}, weights)
+    estimate, taken = map(int, run_python("-c", LOADING, tmp_path).split())
+    assert 4 * sum(values.numel() for values in model.state_dict().values()) < taken < estimate + 2**25

@@ -1,4 +1,4 @@
-"""An encoder of a family from outside: registered with a check, then used as any other."""
+"""Encoders from outside: those inside language models, and families registered with a check."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,15 @@ from torch.nn import functional as F
 
 import ccs
 from benchmarks.families import plain, zeroed
-from ccs import HeadSet, InputError
+from ccs import HeadSet, InputError, results
+from ccs.batch import heads as heads_command
 from ccs.model import encoders
 from ccs.model.encoders.parts import Block
 from ccs.model.encoders.readouts import Linear, OneNorm, Parts
 from ccs.model.export import export
+from tests.support import language_models as languages
+from tests.support.checkpoint import write_clip, write_siglip
+from tests.support.compute_sample import run, small_pool
 from tests.support.tiny_model import shake
 
 HEADS = HeadSet.parse("L0.H1 L1.H0")
@@ -115,3 +119,46 @@ def test_a_projection_that_is_never_called_is_reported(vit, monkeypatch):
     check = ccs.register_encoder(is_small_vit, decompose, vit)
     assert check.in_module is None
     assert check.ablation <= 1e-6
+
+
+@pytest.mark.parametrize("write", [write_clip, write_siglip])
+def test_the_clip_inside_a_language_model(write, tmp_path):
+    """The encoder of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
+    module = write(tmp_path)
+    whole = languages.holding(module.vision_model)
+    expected = ccs.load(str(tmp_path))
+    extracted = ccs.extract_image_encoder(whole, str(tmp_path))
+    assert extracted.weights_hash == expected.weights_hash
+    x, texts = torch.randn(3, 3, 32, 32), ["a photo of a cat", "a cat"]
+    np.testing.assert_array_equal(extracted.embed_images(x, HEADS), expected.embed_images(x, HEADS))
+    np.testing.assert_array_equal(extracted.embed_texts(texts), expected.embed_texts(texts))
+    module.vision_model.encoder.layers[1].self_attn.out_proj.weight.data += 0.1
+    trained = languages.holding(module.vision_model)
+    with pytest.warns(UserWarning, match="was trained further"):
+        moved = ccs.extract_image_encoder(trained, str(tmp_path))
+    with torch.no_grad():
+        expected_units = F.normalize(module.get_image_features(x).pooler_output)
+    np.testing.assert_allclose(moved.embed_images(x), expected_units, atol=1e-6)
+    for other, why in (("organism", "is not built like organism's"), ("no-such", "There is no model")):
+        with pytest.raises(InputError, match=why):
+            ccs.extract_image_encoder(whole, other)
+    with pytest.raises(InputError, match="isn't built like CLIP's or SigLIP's image encoder"):
+        ccs.extract_image_encoder(languages.llama(), str(tmp_path))
+
+
+def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for the Hub
+    languages.holding(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "whole")
+    weights = ccs.load(str(tmp_path)).weights_hash
+    assert ccs.extract_image_encoder(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
+    with pytest.raises(InputError, match="'no-such' can't be loaded as a vision-language model"):
+        ccs.extract_image_encoder("no-such", str(tmp_path))
+    options = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
+    options += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
+    assert heads_command.main(options) == 0
+    assert heads_command.main([*options[:-1], "no-such"]) == 2
+    out = tmp_path / "results"
+    assert run([*options[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
+    manifest = results.read_manifest(next(out.glob("whole*")))
+    assert manifest["model"]["weights_hash"] == weights
+    assert manifest["settings"]["text_encoder"] == str(tmp_path)
