@@ -5,7 +5,7 @@ import csv
 import io
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 
 import pytest
@@ -23,19 +23,13 @@ from tests.support import app_sample
 SMALL = "small/faces"
 
 
-_GALLERY, _SET = galleries.open_gallery, galleries.open_dataset
-_FEW = {
-    galleries.DRAWN.people: lambda name: first_of(_GALLERY(name), 80),
-    galleries.DRAWN.things: lambda name: every_fourth(_SET(name)),
-}
-
-
 @pytest.fixture(scope="session")
 def model():
     """The organism, on a page whose drawn faces, things and pictures are a few of them."""
+    few, whole = {galleries.DRAWN.people: partial(small_gallery, 80)}, galleries.open_gallery
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(galleries, "open_gallery", lambda name: _FEW.get(name, _GALLERY)(name))
-        patch.setattr(galleries, "open_dataset", lambda name: _FEW.get(name, _SET)(name))
+        patch.setattr(galleries, "open_gallery", lambda name: few.get(name, whole)(name))
+        patch.setattr(galleries, "open_dataset", partial(galleries.open_dataset, max_images=100))
         patch.setattr(galleries, "PICTURES", 60)
         yield _organism()
 
@@ -43,27 +37,20 @@ def model():
 _organism = cache(lambda: ccs.load("organism"))
 
 
-def small_gallery(n=40):
-    return replace(first_of(synthetic.bias_set("faces"), n), name=SMALL)
-
-
-def first_of(whole, n):
-    """Keep the first images of a gallery, with a K of a quarter of them.
+def small_gallery(n=40, name=SMALL):
+    """Keep the first of the drawn faces, with a K of a quarter of them.
 
     Args:
-        whole: The gallery.
         n: Number of images.
+        name: Name of the gallery.
 
     Returns:
-        The smaller gallery.
+        The gallery.
     """
-    groups = {name: labels[:n] for name, labels in whole.groups.items()}
-    k, fingerprint = dict.fromkeys(groups, n // 4), f"{whole.fingerprint} {n}"
-    return replace(whole, images=whole.images[:n], groups=groups, k=k, fingerprint=fingerprint)
-
-
-def every_fourth(whole):
-    return replace(whole, images=whole.images[::4], labels=whole.labels[::4])
+    whole = synthetic.bias_set("faces")
+    groups = {attribute: labels[:n] for attribute, labels in whole.groups.items()}
+    changes = {"k": dict.fromkeys(groups, n // 4), "fingerprint": f"{whole.fingerprint} {n}"}
+    return replace(whole, name=name, images=whole.images[:n], groups=groups, **changes)
 
 
 @pytest.fixture(scope="session")
