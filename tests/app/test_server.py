@@ -10,25 +10,20 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from ccs.app import jobs, server
-from ccs.app.controls import OTHER_FILES
-from ccs.app.jobs import Job, Jobs
-from ccs.app.server import make_server
+from ccs.app import controls, jobs, server
 from ccs.app.session import App
 from ccs.app.views import VIEWS
-from tests.support.app_page import opened
-from tests.support.app_page import rows as figure_rows
 from tests.support.browser_page import MARKS
 from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
 
 pytestmark = MARKS
-FOREIGN = OTHER_FILES.format("images").partition("'")[2]
+FOREIGN = controls.OTHER_FILES.format("images").partition("'")[2]
 
 
 @pytest.fixture(scope="module")
 def client(app):
-    with TestClient(make_server(app), follow_redirects=False) as test_client:
+    with TestClient(server.make_server(app), follow_redirects=False) as test_client:
         yield test_client
 
 
@@ -50,7 +45,7 @@ def test_a_click_changes_only_what_differs(client):
     assert "ablate" not in dict(parse_qsl(page.at))
 
 
-def test_a_bad_form_changes_nothing_and_says_so(client):
+def test_a_bad_form_or_figure_changes_nothing_and_says_so(client):
     page = visit(client, "tab=classify&ablate=L7.H2").whole()
     at = dict(parse_qsl(page.post("heads/toggle", head="L9.H9").whole().at))
     assert at["ablate"] == "L7.H2"
@@ -58,6 +53,8 @@ def test_a_bad_form_changes_nothing_and_says_so(client):
     assert "isn&#39;t in" not in page.post("notices/close").whole()["top"]
     page.post("heads/toggle", head="x" * 60_000).whole()
     assert "head: String should have at most 50000 characters; got" in page["top"]
+    answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
+    assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")
 
 
 def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
@@ -144,10 +141,10 @@ def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeyp
 
 def test_an_address_that_has_too_much_waits_and_no_other():
     async def visit():
-        many, go_on = Jobs(), threading.Event()
+        many, go_on = jobs.Jobs(), threading.Event()
 
         def start(client, work=lambda job: {"main": "done"}):
-            many.start(job := Job(client, work))
+            many.start(job := jobs.Job(client, work))
             return job
 
         def endless(job):
@@ -168,12 +165,3 @@ def test_an_address_that_has_too_much_waits_and_no_other():
             assert job.done
 
     asyncio.run(visit())
-
-
-def test_a_figure_is_saved_on_request(client, app):
-    page = visit(client, "tab=classify&ablate=L7.H2").whole()
-    rows = figure_rows("classify", opened(app, {"tab": "classify", "ablate": "L7.H2"}))
-    assert page.figure("classify") == rows
-    assert len(page.figure("heads")) == 24
-    answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
-    assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")

@@ -41,11 +41,6 @@ def test_a_link_gives_the_screen_back(state):
     assert State(**dict(parse_qsl(state.query()))) == state
 
 
-def test_a_link_made_with_ones_own_gallery_says_that_it_was():
-    query = dict(parse_qsl(State(gallery=f"{OWN}secret").query()))
-    assert query == {"gallery": OWN}  # nothing of its name, which gives access
-
-
 def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
     assert State().query() == ""
     assert State(ablate="") == State()
