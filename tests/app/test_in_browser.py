@@ -1,11 +1,8 @@
 """The app in a browser, on one server: every view's main path, keys, images, looks, and canceling."""
 
 import csv
-import time
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from importlib.resources import files
-from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
@@ -189,13 +186,3 @@ def test_visitors_at_once_get_their_own_answers(served_app):
         for link, answer in pool.map(visitor, range(5)):
             right = classify.measure_answers(opened(app, link)).rows["after"]
             assert answer == pytest.approx(right.tolist(), abs=2e-6)
-
-
-def test_a_connection_outlives_those_of_clients(served_app):
-    """httpx reuses one for 5 s: if the server closed it then, a request could meet its end."""
-    connection = HTTPConnection(urlsplit(served_app[1]).netloc)
-    for pause in (0.0, 5.5):
-        time.sleep(pause)
-        connection.request("GET", "/assets/app.js")
-        assert connection.getresponse().read()
-    connection.close()

@@ -37,7 +37,10 @@ def served(app):
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(socket.socket, "connect", watched)
         server = make_server(app)
-        yield app, launch(server, "127.0.0.1", None)
+        url = launch(server, "127.0.0.1", None)
+        # httpx reuses a connection for 5 s: if the server closed it then, a request could meet its end.
+        assert server.get_blocks().server.config.timeout_keep_alive > 5
+        yield app, url
         server.get_blocks().close(verbose=False)
     gc.collect()  # what the server and its clients leave open is told here, and not when the run ends
     assert elsewhere == []
