@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from ccs import HeadSet, results
 from ccs.analysis.bias import MEAN
 from ccs.analysis.inputs import embed_names, embed_occupations
 from ccs.app import api
+from ccs.app.session import App
 from ccs.batch import bias as bias_command
 from ccs.batch.compute import Settings, inputs, measure
 from ccs.batch.compute import __main__ as compute
@@ -118,13 +118,11 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
     assert run([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
-    faces = ccs.open_gallery("world/faces")
-    galleries = SimpleNamespace(names=lambda _: ["faces"], people=lambda *_: faces)
-    app = SimpleNamespace(model_cache=SimpleNamespace(get=lambda _: model), galleries=galleries)
-    app.require_model, app.require_heads = str, lambda _, heads: heads
-    answers = api.Api(app).measure_bias(["judge", "nurse"], attribute=crossed, ablate=heads)
+    app = App(results.load(tmp_path))
+    app.model_cache.keep("tiny", model)
+    answers = api.Api(app).measure_bias(["judge", "nurse"], "world/faces", crossed, heads, "tiny")
     printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
-    library = ccs.bias(model, faces, ["judge", "nurse"], attribute=crossed, ablate=heads).rows
+    library = ccs.bias(model, "world/faces", ["judge", "nurse"], attribute=crossed, ablate=heads).rows
     table = results.read_results(tmp_path / "tiny").table("bias")
     table = table[(table["attribute"] == crossed) & (table["ablation"] == "chosen")]
     table = table.set_index(["occupation", "metric"])
