@@ -16,11 +16,10 @@ from gradio_client.exceptions import AppError
 
 import ccs
 from ccs.app import api
+from tests.support import browser_page, datasets_sample
 from tests.support.app_page import SMALL, small_gallery
-from tests.support.browser_page import MARKS
-from tests.support.datasets_sample import saved
 
-pytestmark = MARKS
+pytestmark = browser_page.MARKS
 DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
 
 
@@ -44,7 +43,7 @@ def test_gradio_client_gets_the_numbers_of_the_library(client, model):
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], table[columns], check_dtype=False)
     data = ccs.open_dataset("world/subjects", max_images=8)
     table = ccs.accuracy(model, data, ablate="L7.H2").rows
-    images = [base64.b64encode(saved(image, "PNG")).decode() for image in data.images]
+    images = [base64.b64encode(datasets_sample.saved(image, "PNG")).decode() for image in data.images]
     answers = client.predict(images, [*data.classes], data.templates[0], "L7.H2", api_name="/classify")
     for column in ("before", "after"):
         shares = np.array([row[column] for row in answers]).reshape(8, -1)

@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import Head, HeadSet, results
+from ccs import Head, HeadSet, bundled, results
 from ccs.app import session
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.images import Images
 from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
-from ccs.bundled import stored_embeddings
 from ccs.data import synthetic
 from scripts import first_screen
-from tests.support import app_sample
-from tests.support.app_process import run_python
+from tests.support import app_process, app_sample
 
 
 def test_at_most_two_models_are_kept(monkeypatch):
@@ -85,7 +83,7 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
 
 
 def test_stored_embeddings_are_those_that_the_model_computes_and_serve_no_other_weights():
-    computed, stored = first_screen.compute(), stored_embeddings(first_screen.MODEL)
+    computed, stored = first_screen.compute(), bundled.stored_embeddings(first_screen.MODEL)
     assert stored.keys() == computed.keys()  # these weights, these images, and the head on the first screen
     for key, values in computed.items():
         np.testing.assert_allclose(stored[key], values, atol=1e-6)
@@ -133,7 +131,7 @@ for size in (0, 2**22):
 def test_threads_share_two_heaps_and_large_blocks_have_their_own_only_if_memory_is_bound(bound):
     """By default each thread gets a heap, and blocks up to the size of one that was freed lie in heaps."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    printed = run_python("-c", HEAPS.replace("{bound}", bound), env=env)
+    printed = app_process.run_python("-c", HEAPS.replace("{bound}", bound), env=env)
     assert (printed.count("<heap nr=") == 4) == bool(bound)
     before, after = re.findall('type="mmap" count="(.*?)"', printed)
     assert (before != after) == bool(bound)

@@ -12,17 +12,11 @@ import pytest
 import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError, Intervention
-from ccs.analysis import carriers
-from ccs.analysis.evidence import Subject
-from ccs.analysis.inputs import embed_names
-from ccs.analysis.mitigate import mitigate_subject
-from ccs.analysis.mitigations import METHODS
-from ccs.app import page
-from ccs.app.controls import MAX_HISTORY
+from ccs.analysis import carriers, evidence, inputs, mitigate, mitigations
+from ccs.app import controls, page
 from ccs.app.page import regions
 from ccs.app.services import records
 from ccs.app.views import VIEWS, bias, classify, query
-from ccs.app.views.query import BiasQuery, embed_query
 from ccs.cli.command_line import command as subcommand
 from ccs.model.editing import fit_edits
 from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
@@ -45,9 +39,9 @@ def test_a_bounded_number_of_steps_can_be_undone(app, screen):
     assert {app.records("organism").head(head).concept for head in screen.state.ablate} == {"Letters"}
     do(screen, "heads/undo")
     assert screen.state.ablate == before
-    for _ in range(MAX_HISTORY + 5):
+    for _ in range(controls.MAX_HISTORY + 5):
         do(screen, "heads/toggle", head="L4.H0")
-    assert len(screen.session.past) == MAX_HISTORY
+    assert len(screen.session.past) == controls.MAX_HISTORY
 
 
 def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
@@ -66,7 +60,7 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     do(screen, "tab", tab="bias")
     names = ["judge", "artist", "teacher"]
     library = ccs.bias(model, people, names, attribute="skin tone", ablate=edit)
-    measured = embed_query(screen, BiasQuery.from_state(app, screen.state)).measure(screen)
+    measured = query.embed_query(screen, query.BiasQuery.from_state(app, screen.state)).measure(screen)
     for metric in query.SHOWN_METRICS:
         ours, theirs = (table.of(metric)["after"] for table in (measured, library))
         assert ours.to_dict() == pytest.approx(theirs.to_dict(), abs=1e-6)
@@ -90,8 +84,10 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     html, _ = finished(screen)
     check(html["main"])
     people = replace(app.galleries.people(SMALL), occupations=names)
-    subject = Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
-    library = mitigate_subject(subject, "gender", {name: METHODS[name] for name in bias.WAYS})
+    subject = evidence.Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
+    library = mitigate.mitigate_subject(
+        subject, "gender", {name: mitigations.METHODS[name] for name in bias.WAYS}
+    )
     columns = ["before", "after", "low", "difference_high"]
     ours = pd.DataFrame(rows("fairer", screen))[columns].replace("", "nan").astype(float)
     pd.testing.assert_frame_equal(ours, library.rows[columns], atol=1e-6)
@@ -154,7 +150,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     shares_shown = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
     for side, off in enumerate(("", BOTH)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
-            texts = embed_names(model, example.classes, example.templates)
+            texts = inputs.embed_names(model, example.classes, example.templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert shares_shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
     assert np.abs(shares_shown[..., 1] - shares_shown[..., 0]).max() > 1e-3

@@ -9,16 +9,14 @@ import pytest
 
 import ccs
 from ccs import Head, HeadSet, results
-from ccs.analysis.inputs import embed_names, embed_occupations
-from ccs.analysis.preference import measure_part_changes
+from ccs.analysis import inputs, preference
 from ccs.app.html import number
 from ccs.app.page import regions
 from ccs.app.services.images import extremes
 from ccs.app.session import App
-from ccs.app.views import VIEWS, classify, heads, paradox
+from ccs.app.views import VIEWS, base, classify, heads, paradox
 from ccs.app.views import bias as bias_view
 from ccs.app.views import query as query_view
-from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, embed_query
 from ccs.metrics.ranking import Ranking, cosines
 from ccs.model.maps import heatmap
@@ -118,11 +116,11 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     query = {"tab": "bias", "gallery": SMALL, "attribute": "gender", "occupations": "\n".join(names)}
     screen = opened(app, {**query, "ablate": str(off)})
     changes = bias_view.part_changes(embed_query(screen, BiasQuery.from_state(app, screen.state)))
-    prompts = embed_occupations(model, replace(gallery, occupations=tuple(names)))
+    prompts = inputs.embed_occupations(model, replace(gallery, occupations=tuple(names)))
     task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
     units = model.embed_images(list(gallery.images), [HeadSet(), off])
     scores = [cosines(prompts, of) for of in units]
-    (expected,) = measure_part_changes(scores, task, draws=query_view.DRAWS)
+    (expected,) = preference.measure_part_changes(scores, task, draws=query_view.DRAWS)
     html = regions(screen)["main"]
     for ours, theirs in ((changes.general, expected.general), (changes.specific, expected.specific)):
         known = pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-4)
@@ -177,7 +175,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
 
 def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
-    figure = Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"}, {})
+    figure = base.Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"}, {})
     assert figure.csv() == "a,b,model\n'=cmd(),,'@m\n'-1,,'@m\n-1.5,,'@m\n\"plain, quoted\",x,'@m\n"
 
 
@@ -190,7 +188,7 @@ def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
     assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in html
     head, alone = classify.find_story(opened(app, {}))
     assert app.records("organism").head(head).concept in html
-    weights = embed_names(model, alone.classes, alone.templates)
+    weights = inputs.embed_names(model, alone.classes, alone.templates)
     for off in (HeadSet(), HeadSet([head])):
         embedded = model.embed_images([alone.images[0].pixels], off)
         assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in html

@@ -10,10 +10,8 @@ import pytest
 import yaml
 
 from ccs import paper
-from ccs.app.jobs import Canceled, Job
-from ccs.app.page import regions, work
+from ccs.app import jobs, page, session
 from ccs.app.services.model_cache import LIVE_MODELS
-from ccs.app.session import App
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, run_python, started
@@ -32,7 +30,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
     computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *LIVE_MODELS)
     assert fresh_app.models == (*computed, *live)
     screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
-    html = regions(screen, complete=False)
+    html = page.regions(screen, complete=False)
     # Without tables the grid is what the study printed, before anything is fetched.
     assert html["left"].count('class="cell') == 48
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
@@ -53,18 +51,18 @@ def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_
 
 def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
-    fresh_app = App(app.collection, places=[name := "hf-hub:user/tiny"])
+    fresh_app = session.App(app.collection, places=[name := "hf-hub:user/tiny"])
     screen = opened(fresh_app, {"tab": "classify", "model": "organism"})
     hub.faults["resolve/main/open_clip_model"] = lambda _: time.sleep(1)
     do(screen, "model", model=name)
 
-    class Impatient(Job):
+    class Impatient(jobs.Job):
         def tell(self, share, doing):
             if self.regions:
-                raise Canceled
+                raise jobs.Canceled
 
-    with pytest.raises(Canceled):
-        work(screen, job := Impatient("", dict))
+    with pytest.raises(jobs.Canceled):
+        page.work(screen, job := Impatient("", dict))
     assert f"Loading {name}" in job.regions["main"]
     fresh_app.model_cache.keep("organism", app.model_cache.get("organism"))
     do(screen, "model", model="organism")

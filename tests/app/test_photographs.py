@@ -6,10 +6,9 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
+from ccs import data, errors
 from ccs.app.services import images
 from ccs.app.views import VIEWS
-from ccs.data import SOURCES
-from ccs.errors import InputError
 from tests.support.app_page import bare_app, check, finished, opened
 from tests.support.datasets_sample import as_parquet, cells, saved
 from tests.support.fairface_sample import RECORD, put_faces
@@ -34,7 +33,7 @@ def fetched(tmp_path_factory, tiny_folder):
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(images, "MOST", 28)
-        patch.setitem(SOURCES, RECORD.name, RECORD)
+        patch.setitem(data.SOURCES, RECORD.name, RECORD)
         put_faces(hub, noise)
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})
         yield bare_app(tiny_folder, home)
@@ -65,7 +64,7 @@ def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder
     assert "was not found on the Hub" in page
     assert 'form="gallery"' in page
     assert "drawn" not in page
-    with pytest.raises(InputError, match="was not found on the Hub"):
+    with pytest.raises(errors.InputError, match="was not found on the Hub"):
         VIEWS["bias"].program(opened(app, {"model": "tiny", "tab": "bias"}))
     assert "You can rank your own faces" in render(app, tab="start")[0]
     assert "was not found on the Hub" in render(app, tab="heads")[0]

@@ -10,9 +10,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from ccs.app import controls, jobs, server
-from ccs.app.session import App
-from ccs.app.views import VIEWS
+from ccs.app import controls, jobs, server, session, views
 from tests.support.browser_page import MARKS
 from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
@@ -59,7 +57,7 @@ def test_a_bad_form_or_figure_changes_nothing_and_says_so(client):
 
 def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
     page = visit(client, "tab=classify").whole()
-    monkeypatch.setitem(VIEWS, "classify", VIEWS["classify"]._replace(values=lambda *_: 1 / 0))
+    monkeypatch.setitem(views.VIEWS, "classify", views.VIEWS["classify"]._replace(values=lambda *_: 1 / 0))
     page.post("heads/ablate", ablate="L7.H1").whole()
     assert "This view can&#39;t be shown" in page["main"]
     assert "1 head off" in page["strip"]
@@ -118,7 +116,7 @@ def test_long_work_is_shown_as_it_goes_on(client, slow):
 
 def test_a_page_is_served_before_the_results_are_there(app):
     loading = Future()
-    with TestClient(make_server(App(loading))) as client:
+    with TestClient(server.make_server(session.App(loading))) as client:
         assert "data-busy" in (page := visit(client, "tab=paradox"))["status"]
         loading.set_result(app.collection)
         assert "gallery: world/faces" in page.whole()["main"]

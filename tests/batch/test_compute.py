@@ -12,13 +12,11 @@ import ccs
 from ccs import HeadSet, results
 from ccs.analysis.bias import MEAN
 from ccs.analysis.inputs import embed_names, embed_occupations
-from ccs.app import api
-from ccs.app.session import App
+from ccs.app import api, session
 from ccs.batch import bias as bias_command
-from ccs.batch.compute import Settings, inputs, measure
+from ccs.batch.compute import Settings, inputs, measure, stages
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute.run import Run
-from ccs.batch.compute.stages import Processes
 from ccs.data.open import open_dataset
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
@@ -118,7 +116,7 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
     assert run([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
-    app = App(results.load(tmp_path))
+    app = session.App(results.load(tmp_path))
     app.model_cache.keep("tiny", model)
     answers = api.Api(app).measure_bias(["judge", "nurse"], "world/faces", crossed, heads, "tiny")
     printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
@@ -172,7 +170,7 @@ def test_a_gpu_uses_half_precision_if_it_changes_little(tiny_folder, texts, tmp_
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--max-images", "20"]
     args += ["--dataset", "world/colors", "--gallery", "world/faces", "--eval-images", "20"]
     settings = compute.main.parse(args).for_model(str(tiny_folder))
-    checked = Run(settings, Processes(device="cuda"), inputs.open_all(settings, print))
+    checked = Run(settings, stages.Processes(device="cuda"), inputs.open_all(settings, print))
     assert checked.settings.precision == ("bf16" if limit else "fp32")
     changes = checked.precision["changes"]
     assert set(changes) == set(measure.LARGEST_CHANGES)

@@ -10,9 +10,7 @@ from ccs import HeadSet, results
 from ccs.batch import publish
 from ccs.model import export
 from ccs.results import searches
-from tests.support.app_process import run_python
-from tests.support.hub_server import TOKEN, refuse
-from tests.support.local_server import hung_up
+from tests.support import app_process, hub_server, local_server
 from tests.support.results_sample import manifest_for, write_model
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
@@ -91,7 +89,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     newest = results.load(ADDRESS, cache=cache)
     assert sorted(newest.models) == ["organism", "second"]
 
-    hub.faults["."] = lambda _: refuse(503, "busy")
+    hub.faults["."] = lambda _: hub_server.refuse(503, "busy")
     cached = results.load(ADDRESS, cache=cache)
     assert cached.source.split("commit")[1] == newest.source.split("commit")[1]
     assert "could not be loaded: status 503" in cached.notices[0]
@@ -104,15 +102,15 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 
 def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys):
     for fault, message in (
-        (lambda _: refuse(409, "conflict"), "409 for user/ccs: somebody else changed it"),
-        (hung_up, "could not be reached for user/ccs"),
+        (lambda _: hub_server.refuse(409, "conflict"), "409 for user/ccs: somebody else changed it"),
+        (local_server.hung_up, "could not be reached for user/ccs"),
     ):
         hub.faults["POST .*/commit/"] = fault
         assert push(folder) == 2
         captured = capsys.readouterr()
         assert message in captured.err
         assert "Traceback" not in captured.err
-        assert TOKEN not in captured.err + captured.out
+        assert hub_server.TOKEN not in captured.err + captured.out
         (repository,) = hub.repositories.values()
         assert list(repository.commits[-1].files) == [".gitattributes"]
 
@@ -129,4 +127,4 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
 assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
 """
     env = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    run_python("-c", script, env=env)
+    app_process.run_python("-c", script, env=env)

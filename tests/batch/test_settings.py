@@ -8,8 +8,7 @@ import pytest
 from ccs import InputError, paper
 from ccs.batch.compute import Settings
 from ccs.batch.compute import __main__ as compute
-from ccs.cli import command_line
-from ccs.cli.options import read_names
+from ccs.cli import command_line, options
 
 
 def test_a_suite_has_the_studys_k_by_default_and_a_run_is_quick_unless_it_is_full():
@@ -55,10 +54,10 @@ def dry_run(tmp_path, monkeypatch, capsys):
 
 def test_names_are_those_of_a_file_or_written_out(tmp_path):
     (tmp_path / "names.txt").write_bytes("\ufeffjudge\r\n nurse \r\n\r\n".encode())
-    assert read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
-    assert read_names("St. Bernard") == ("St. Bernard",)
+    assert options.read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
+    assert options.read_names("St. Bernard") == ("St. Bernard",)
     with pytest.raises(InputError, match=r"There is no file nurses\.txt"):
-        read_names("nurses.txt")
+        options.read_names("nurses.txt")
 
 
 def test_the_whole_study(dry_run):

@@ -13,10 +13,8 @@ from ccs.batch.compute.inputs import load, shards_of
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
 from ccs.data import ImageSet
-from ccs.texts.pools import load_pool
-from ccs.texts.textspan import Span
-from tests.support.compute_sample import fork
-from tests.support.llm_server import LLMServer, verdicts
+from ccs.texts import pools, textspan
+from tests.support import compute_sample, llm_server
 
 
 def fill(stage):
@@ -52,7 +50,7 @@ def test_the_second_run_says_so_and_stops(tmp_path):
             ready.set()
             time.sleep(60)
 
-    holder = fork.Process(target=hold, args=[ready := fork.Event()])
+    holder = compute_sample.fork.Process(target=hold, args=[ready := compute_sample.fork.Event()])
     holder.start()
     assert ready.wait(20)
     with pytest.raises(InputError, match="Another run is writing to"), locked(tmp_path):
@@ -81,10 +79,10 @@ def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
     assert torch.equal(batches[2][0], tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
 
 
-POOL = load_pool("world")
+POOL = pools.load_pool("world")
 HEADS = [Head(7, h) for h in range(4)]
 SPANS = {
-    head: tuple(Span(POOL.texts[17 * n + 5 * i], 0.1, 17 * n + 5 * i) for i in range(4))
+    head: tuple(textspan.Span(POOL.texts[17 * n + 5 * i], 0.1, 17 * n + 5 * i) for i in range(4))
     for n, head in enumerate(HEADS)
 }
 
@@ -93,7 +91,7 @@ def name_or_judge(user, schema):
     """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": "Varied"})
-    return verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
+    return llm_server.verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
 
 
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
@@ -106,7 +104,7 @@ def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monke
         labels = {head: answer.wording for head, answer in answers.items()}
         return answers, labels, judging.judge(spans, labels)
 
-    with LLMServer(name_or_judge) as server:
+    with llm_server.LLMServer(name_or_judge) as server:
         answers, labels, rows = judge(SPANS, "2,3,4")
         questions = [json.loads(request.user) for request in server.asked]
         *_, alone = judge({head: spans[:2] for head, spans in SPANS.items()}, "2")

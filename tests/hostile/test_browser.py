@@ -7,11 +7,9 @@ import pytest
 
 from ccs import results
 from ccs.app.views import VIEWS
-from tests.support import app_sample
-from tests.support.app_page import beside
-from tests.support.browser_page import MARKS, go, served
+from tests.support import app_page, app_sample, browser_page
 
-pytestmark = MARKS
+pytestmark = browser_page.MARKS
 
 ATTACKS = (
     "<script>window.ran='text'</script>",
@@ -49,7 +47,7 @@ def served_app(app, model, tmp_path_factory):
     manifest["absent"] = [{"name": ATTACKS[0], "reason": ATTACKS[1]}]
     manifest["sets"] = [{**entry, "source": ATTACKS[1], "name": ATTACKS[2]} for entry in manifest["sets"]]
     file.write_text(json.dumps(manifest))
-    yield from served(beside(app, results.load(folder)))
+    yield from browser_page.served(app_page.beside(app, results.load(folder)))
 
 
 def test_no_script_of_a_stranger_runs(visit):
@@ -57,7 +55,7 @@ def test_no_script_of_a_stranger_runs(visit):
     parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
     page = visit(f"tab=heads&{parts}&model=organism&gallery={attack}&example={attack}")
     for tab in VIEWS:
-        go(page, tab)
+        browser_page.go(page, tab)
         page.hover("main, body")
         page.evaluate("Promise.all([...document.images].map(one => one.decode().catch(() => 0)))")
         assert page.evaluate("window.ran") is None, tab

@@ -18,8 +18,7 @@ from PIL import Image
 
 import ccs
 from ccs import HeadSet, InputError, results
-from ccs.batch.compute import inputs
-from ccs.batch.compute.stages import Processes, Store, locked
+from ccs.batch.compute import inputs, stages
 from ccs.cli import command_line
 from ccs.data.open import open_images
 from ccs.judges.caller import Cache
@@ -40,7 +39,7 @@ def write_cache(folder, answers):
 
 
 def write_stage(folder):
-    stage = Store(folder, Processes()).stage("moments", {"a": 1})
+    stage = stages.Store(folder, stages.Processes()).stage("moments", {"a": 1})
     stage.write({"x": np.arange(1000.0)})
     return stage.paths[0]
 
@@ -156,7 +155,7 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
 
 def test_without_locks_no_run_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks")))
-    with pytest.raises(InputError, match="does not support this"), locked(tmp_path):
+    with pytest.raises(InputError, match="does not support this"), stages.locked(tmp_path):
         pass
 
 

@@ -4,9 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from ccs.app.page import regions
-from ccs.app.routes import ROUTES
-from ccs.app.state import State
+from ccs.app import page, routes, state
 from ccs.errors import InputError
 from tests.support.app_page import check, do, opened
 
@@ -29,10 +27,10 @@ VALUES = {
     "a mapping": "{'L0.H0': True}",
     "nothing": "",
 }
-NAMES = [field.name for field in fields(State)]
+NAMES = [field.name for field in fields(state.State)]
 
 
-PATHS = [path for path, route in ROUTES.items() if "files" not in route.form.model_fields]
+PATHS = [path for path, route in routes.ROUTES.items() if "files" not in route.form.model_fields]
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -48,7 +46,7 @@ def test_a_bad_link_opens_a_screen(app, kind):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_bad_form_is_refused_or_shown_as_text(app, path):
-    names = set(ROUTES[path].form.model_fields)
+    names = set(routes.ROUTES[path].form.model_fields)
     for value in VALUES.values() if names else [""]:
         screen, problem = opened(app, {"tab": "paradox"}), ""
         try:
@@ -58,7 +56,7 @@ def test_a_bad_form_is_refused_or_shown_as_text(app, path):
         assert len(problem) < 300
         if problem:
             continue
-        html = "".join(regions(screen, complete=False).values())
+        html = "".join(page.regions(screen, complete=False).values())
         check(html)
         assert "<img src=x" not in html
         assert screen.state.model in app.models

@@ -13,10 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import InputError
-from ccs.model.loading import tokens
-from ccs.model.loading.fetching import Place
-from ccs.model.loading.tokens import HubTokenizer
-from ccs.model.loading.weights import EMBEDDING, WORDS
+from ccs.model.loading import fetching, tokens, weights
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import holds, lacks, part, says
 
@@ -64,7 +61,7 @@ def only_a_pickle(safe, name):
 
 
 def words_beyond(values):
-    values[WORDS] = torch.arange(len(values[EMBEDDING])) + 1
+    values[weights.WORDS] = torch.arange(len(values[weights.EMBEDDING])) + 1
 
 
 def index(**weight_map):
@@ -164,7 +161,7 @@ def own_tokenizer(folder, **overrides):
     (folder / TOKENIZER).write_text(json.dumps({**empty, **words, "model": model, **overrides}))
     tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "u", "unk_token": "u"}
     (folder / ABOUT).write_text(json.dumps(tokenizer_config))
-    return HubTokenizer(Place(folder=folder), 4, 400)
+    return tokens.HubTokenizer(fetching.Place(folder=folder), 4, 400)
 
 
 def test_a_tokenizer_that_gives_tokens_beyond_the_table_is_refused(tmp_path):

@@ -10,9 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import pytest
 
-from ccs.app import guard
-from ccs.app.guard import client_of
-from ccs.app.routes import ROUTES
+from ccs.app import guard, routes
 from tests.support.browser_page import MARKS, served
 
 pytestmark = MARKS
@@ -123,7 +121,7 @@ def test_an_odd_body_is_refused(address, body):
 @pytest.mark.parametrize("path", ["heads/toggle", "classify", "analyze"])
 def test_odd_fields_of_a_form_end_in_no_fault(address, path, caplog):
     values = ["x" * 10_000, "\x00\u202e<script>{}{{7*7}}", "../../etc/passwd", "9" * 5000, "\ud800"]
-    names = [*ROUTES[path].form.model_fields, "page", "at"]
+    names = [*routes.ROUTES[path].form.model_fields, "page", "at"]
     for value in values:
         for fields in ([(name, value) for name in names], [(names[-1], value)] * 900):
             body = urlencode(fields, errors="surrogatepass")
@@ -199,6 +197,6 @@ def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(monkeypa
     lines = [(b"x-forwarded-for", b"9.9.9.9, 8.8.8.8"), (b"x-forwarded-for", b"1.2.3.4")]
     forged = {"type": "http", "client": ("10.0.0.9", 1), "headers": lines}
     monkeypatch.delenv("SPACE_ID", raising=False)
-    assert client_of(forged) == "10.0.0.9"
+    assert guard.client_of(forged) == "10.0.0.9"
     monkeypatch.setenv("SPACE_ID", "user/space")
-    assert client_of(forged) == "1.2.3.4"
+    assert guard.client_of(forged) == "1.2.3.4"

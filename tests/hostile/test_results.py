@@ -9,11 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ccs
-from ccs import InputError, results
-from ccs.app.services.model_cache import ModelCache
-from ccs.app.services.records import ModelRecords
+from ccs import InputError, files, results
+from ccs.app.services import model_cache, records
 from ccs.app.session import App
-from ccs.files import sha256
 from ccs.results import searches
 from tests.support.results_sample import write_model
 from tests.support.spoil import holds, lacks, says
@@ -28,7 +26,7 @@ def table_is(name, change):
     def spoil(folder):
         path = folder / f"{name}.parquet"
         change(path, pq.read_table(path))
-        manifest(**{f"tables__{name}__sha256": sha256(path)})(folder)
+        manifest(**{f"tables__{name}__sha256": files.sha256(path)})(folder)
 
     return spoil
 
@@ -105,10 +103,10 @@ def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
     shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
     shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
     collection = results.read_results(tmp_path / "organism")
-    searches_of_model = ModelRecords(**vars(collection)).searches
+    searches_of_model = records.ModelRecords(**vars(collection)).searches
     assert len(searches_of_model) == 2
     searches.keep(tmp_path, replace(searches_of_model[0], heads=ccs.HeadSet.parse("L4.H0 L99.H0")))
-    assert ModelRecords(**vars(collection)).searches == searches_of_model[1:]
+    assert records.ModelRecords(**vars(collection)).searches == searches_of_model[1:]
 
 
 def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
@@ -137,5 +135,5 @@ def test_a_table_selects_no_folder_and_no_repository(tiny_folder, monkeypatch, n
     monkeypatch.chdir(tiny_folder.parent)
     monkeypatch.setattr(ccs, "load", lambda place: pytest.fail(f"{place} was loaded"))
     with pytest.raises(InputError) as caught:
-        ModelCache({}, lambda name: ()).get(name)
+        model_cache.ModelCache({}, lambda name: ()).get(name)
     assert str(tiny_folder.parent) not in str(caught.value)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ccs import Head, InputError
+from ccs import Head, InputError, paper
 from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples
-from ccs.paper import examples
 from ccs.texts.pools import make_pool
 from tests.support.llm_server import SERVERS, LLMServer, cut, hang, refuse, reply, status
 
@@ -133,7 +132,7 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
 
 
 def test_no_example_is_the_head_being_labeled():
-    for example in examples():
+    for example in paper.examples():
         by_name = worked_examples(example.head, ("x", "y"))
         by_texts = worked_examples(Head(0, 0), example.texts[:3])
         for chosen in (by_name, by_texts):

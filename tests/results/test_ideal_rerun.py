@@ -6,10 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import Head, paper
+from ccs import Head, paper, results
 from ccs.batch import report
-from ccs.batch.report import overlaps
-from ccs.results import Collection, Results
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score
 from research.paper import audit
@@ -62,7 +60,7 @@ def measured(model):
     ]
     for name, rows in tables.items():
         tables[name] = pd.DataFrame(rows, columns=[column.name for column in TABLES[name].columns])
-    return Results(model.name, Path(), tables, {})
+    return results.Results(model.name, Path(), tables, {})
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +82,13 @@ def test_every_printed_figure_is_answered_and_agrees(compared):
 
 
 def test_the_studys_heads_are_found_again(ideal):
-    rows = overlaps(ideal)
+    rows = report.overlaps(ideal)
     assert len(rows) == 18
     for row in rows:
         assert row["shared"] == row["same label"] == row["printed"]
         assert row["Jaccard"] == "1.00"
     row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |"
-    assert row in report.build(Collection(ideal, "here"))
+    assert row in report.build(results.Collection(ideal, "here"))
 
 
 def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):

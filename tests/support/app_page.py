@@ -12,9 +12,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.app import page
-from ccs.app.controls import apply_form, open_screen
-from ccs.app.jobs import Job
+from ccs.app import controls, jobs, page
 from ccs.app.services import galleries
 from ccs.app.session import App, Session
 from ccs.data import synthetic
@@ -117,7 +115,7 @@ def opened(app, query=(), session=None):
     Returns:
         The screen.
     """
-    return open_screen(app, session or Session(), dict(query))
+    return controls.open_screen(app, session or Session(), dict(query))
 
 
 def do(screen, path, **fields):
@@ -131,10 +129,10 @@ def do(screen, path, **fields):
     Returns:
         What the handler returns.
     """
-    return apply_form(screen, path, fields)
+    return controls.apply_form(screen, path, fields)
 
 
-class Watched(Job):
+class Watched(jobs.Job):
     """A job that keeps its steps."""
 
     def __init__(self):
