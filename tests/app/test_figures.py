@@ -54,11 +54,9 @@ def test_paradox_answers_over_all_datasets(app):
 
 
 def test_a_mean_is_over_the_same_datasets_for_all_models():
-    row = {"weights": "w", "ablation": "high", "seed": None, "heads": "L0.H0", "n_heads": 1}
     rows = [("quick", "subjects", -0.1), ("full", "subjects", -0.2), ("full", "food", -0.6)]
-    frame = pd.DataFrame(
-        [row | dict(zip(("model", "dataset", "difference"), values, strict=True)) for values in rows]
-    )
+    frame = pd.DataFrame(rows, columns=["model", "dataset", "difference"])
+    frame = frame.assign(weights="w", ablation="high", seed=None, heads="L0.H0", n_heads=1)
     means = paradox.mean_of_sets(frame, ["subjects"]).set_index("model")["difference"]
     assert means.to_dict() == {"quick": -0.1, "full": -0.2}
     means = paradox.mean_of_sets(frame, ["subjects", "food"]).set_index("model")["difference"]
