@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -116,9 +117,9 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
     assert run([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
-    app = session.App(results.load(tmp_path))
+    app = session.App(results.load(tmp_path), [replace(ccs.open_gallery("world/faces"), name="ours")])
     app.model_cache.keep("tiny", model)
-    answers = api.Api(app).measure_bias(["judge", "nurse"], "world/faces", crossed, heads, "tiny")
+    answers = api.Api(app).measure_bias(["judge", "nurse"], "ours", crossed, heads, "tiny")
     printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
     library = ccs.bias(model, "world/faces", ["judge", "nurse"], attribute=crossed, ablate=heads).rows
     table = results.read_results(tmp_path / "tiny").table("bias")
