@@ -7,7 +7,6 @@ import sys
 from functools import partial
 
 import numpy as np
-import open_clip
 import pytest
 import torch
 from open_clip.tokenizer import HFTokenizer, get_clean_fn
@@ -15,33 +14,32 @@ from safetensors.torch import load_file, save_file
 from transformers import CLIPTokenizer
 
 import ccs
-from ccs import HeadSet, InputError
-from ccs.analysis.inputs import embed_names
-from ccs.model.export import export
+from ccs import InputError
 from ccs.model.loading.fetching import Place
 from ccs.model.loading.sources import find_model, known_encoder
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
 from tests.support import shrunk
 from tests.support.app_process import run_python
-from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
+from tests.support.checkpoint import clip_vocabulary, embed_alone, write_clip, write_siglip
 from tests.support.spoil import says
+from tests.support.tiny_model import write_tiny_model
 
-TEXTS = ["a photo of a cat", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
+TEXTS = ["a <my-dog>, two_Cats", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
 TOLERANCE = 1e-5
 
-
 OTHER_SEEN = {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2}
+OTHER_SEEN |= {"hidden_act": "gelu"}
 OTHER_READ = {"hidden_size": 20, "num_attention_heads": 5, "intermediate_size": 33, "layer_norm_eps": 1e-3}
-OTHER_READ |= {"eos_token_id": 320}
+OTHER_READ |= {"eos_token_id": 320, "hidden_act": "gelu_pytorch_tanh"}
 SIGLIP_SEEN = {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77}
 SIGLIP_READ = {"hidden_size": 20, "projection_size": 32, "layer_norm_eps": 0.1}
-ACTIVATIONS = {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}}
 
 
 def write_older(folder):
     """A vocabulary and merges in two files, the encoders' entries twice, sides as plain numbers."""
-    model, (vocabulary, merges) = write_clip(folder), clip_vocabulary()
+    write_clip(folder)
+    vocabulary, merges = clip_vocabulary()
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
@@ -49,42 +47,55 @@ def write_older(folder):
     wrong = {**config["vision_config"], "num_hidden_layers": 7}
     says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
     says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
-    return model
 
 
 def write_squashing(folder):
     """Images are squashed, by the processor's newer file, in which the image's part is one of several."""
-    model = write_clip(folder)
+    write_clip(folder)
     processor_config = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
     processor_config |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
     processor_config |= {"do_normalize": False}
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor_config}), "utf-8")
-    return model
+
+
+def write_with_a_word(folder):
+    """As textual inversion adds a word: a row of the embedding, and a token of the tokenizer."""
+    write_clip(folder, text={"vocab_size": 49_409})
+    tokenizer = CLIPTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<my-dog>"])
+    tokenizer.save_pretrained(folder)
 
 
 CHECKPOINTS = {
+    "open_clip": write_tiny_model,
+    "open_clip's SigLIP": partial(shrunk.write_model, name="ViT-B-16-SigLIP2"),
     "in shards, with the end of old": partial(write_clip, max_shard_size="200KB", text={"eos_token_id": 2}),
-    "GELU": partial(write_clip, **ACTIVATIONS),
     "other sizes, with an end of another number": partial(write_clip, vision=OTHER_SEEN, text=OTHER_READ),
     "older": write_older,
     "squashing": write_squashing,
+    "with a word": write_with_a_word,
     "SigLIP": write_siglip,
     "SigLIP of other sizes": partial(write_siglip, vision=SIGLIP_SEEN, **SIGLIP_READ),
 }
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
-def test_embeddings_are_those_of_transformers(kind, tmp_path, pictures):
-    model, ours = CHECKPOINTS[kind](tmp_path), ccs.load(str(tmp_path))
+@shrunk.narrow()
+def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, pictures):
+    CHECKPOINTS[kind](tmp_path)
     images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
-    image_units, text_units = theirs(model, tmp_path, images, TEXTS)
-    np.testing.assert_allclose(ours.embed_images(images), image_units, atol=TOLERANCE)
-    np.testing.assert_allclose(ours.embed_texts(TEXTS), text_units, atol=TOLERANCE)
-    assert ours.logit_scale == pytest.approx(np.exp(2.0))
-    assert (ours.logit_bias == pytest.approx(-3.0)) == kind.startswith("SigLIP")
+    image_units, text_units, logits = embed_alone(tmp_path, images, TEXTS)
+    ours = ccs.load(str(tmp_path))
+    for size in (1, 4, 256):
+        np.testing.assert_allclose(ours.embed_images(images, batch_size=size), image_units, atol=TOLERANCE)
+        units = ours.embed_texts(TEXTS, batch_size=size)
+        np.testing.assert_allclose(units, text_units, atol=TOLERANCE)
+    expected = logits.sigmoid() if "SigLIP" in kind else logits.softmax(1)
+    np.testing.assert_allclose(ours.probabilities(image_units @ text_units.T), expected, atol=TOLERANCE)
     direct, remainder = ours.contributions(images)
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, image_units, atol=TOLERANCE)
     assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
+    assert units.dtype == np.float32
 
 
 def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(tmp_path, capsys):
@@ -104,19 +115,6 @@ def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(tmp_path,
         ccs.load(str(tmp_path / "siglip"))
 
 
-def test_words_that_were_added(tmp_path, pictures):
-    """As textual inversion adds them: one more row of the embedding, one more token of the tokenizer."""
-    model = write_clip(tmp_path, text={"vocab_size": 49_409})
-    tokenizer = CLIPTokenizer.from_pretrained(tmp_path)
-    tokenizer.add_tokens(["<my-dog>"])
-    tokenizer.save_pretrained(tmp_path)
-    ours = ccs.load(str(tmp_path))
-    texts = ["a photo of <my-dog> running", "a photo of my dog running"]
-    _, read = theirs(model, tmp_path, pictures(1), texts)
-    np.testing.assert_allclose(ours.embed_texts(texts), read, atol=TOLERANCE)
-    assert export(ours, HeadSet(), tmp_path / "exported") <= TOLERANCE
-
-
 def test_names_inside_wrappers_are_refused(tiny_folder, tmp_path):
     write_clip(tmp_path / "clip")
     shutil.copytree(tiny_folder, tmp_path / "tiny")
@@ -132,7 +130,8 @@ def test_names_inside_wrappers_are_refused(tiny_folder, tmp_path):
 WORDS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
 
 
-def write_bert(folder):
+def test_tokens_of_clipa_are_those_of_open_clip(tmp_path):
+    """Those of BERT, without the end that its tokenizer adds."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
     rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -141,17 +140,11 @@ def write_bert(folder):
     rules.train_from_iterator(shrunk.TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     rules.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
-    rules.save(str(folder / "tokenizer.json"))
+    rules.save(str(tmp_path / "tokenizer.json"))
     tokenizer_config = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
-
-
-@pytest.mark.parametrize(("kind", "clean"), [("SigLIP", "canonicalize"), ("CLIPA", "whitespace")])
-def test_tokens_are_those_of_open_clip(tmp_path, kind, clean):
-    (shrunk.write_tokenizer if kind == "SigLIP" else write_bert)(tmp_path)
-    strip = kind == "CLIPA"
-    theirs = HFTokenizer(str(tmp_path), context_length=12, clean=clean, strip_sep_token=strip)
-    ours = HubTokenizer(Place(folder=tmp_path), 12, 400, get_clean_fn(clean), strip)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    theirs = HFTokenizer(str(tmp_path), context_length=12, clean="whitespace", strip_sep_token=True)
+    ours = HubTokenizer(Place(folder=tmp_path), 12, 400, get_clean_fn("whitespace"), True)
     np.testing.assert_array_equal(ours(WORDS), theirs(WORDS))
 
 
@@ -172,23 +165,6 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     expected = theirs(texts, padding="max_length", max_length=12, truncation=True).input_ids
     ours = HubTokenizer(Place(folder=tmp_path), 12, 64, str.lower)
     np.testing.assert_array_equal(ours(texts), expected)
-
-
-def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path):
-    folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP2")
-    with shrunk.narrow():
-        model = ccs.load(str(folder))
-        clip = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
-    tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
-    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    classes, template = ["Dog", "two_cats", "SNOW"], "a photo of a {}."
-    with torch.no_grad():
-        text = clip.encode_text(tokenizer([template.format(name) for name in classes]), normalize=True)
-        images = clip.encode_image(x, normalize=True)
-        expected = torch.sigmoid(clip.logit_scale.exp() * images @ text.T + clip.logit_bias)
-    probabilities = model.probabilities(model.embed_images(x) @ embed_names(model, classes, [template]).T)
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
-    assert model.logit_bias == pytest.approx(-1.5)
 
 
 LOADING = """

@@ -5,12 +5,10 @@ import sys
 from functools import partial
 
 import numpy as np
-import open_clip
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from timm.models import _registry
-from transformers import AutoModel
 
 import ccs
 from ccs import HeadSet, InputError, Intervention
@@ -19,7 +17,7 @@ from ccs.batch import export as command
 from ccs.model.editing import fit_edits
 from ccs.model.encoders import convolutional
 from ccs.model.export import WeightChange, export
-from tests.support.checkpoint import theirs, write_clip, write_siglip
+from tests.support.checkpoint import embed_alone, write_clip, write_siglip
 from tests.support.tiny_model import write_tiny_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
@@ -30,17 +28,6 @@ WRITERS = {
     "SigLIP": write_siglip,
 }
 TEXTS = ["a dog", "two cats"]
-
-
-def embed_alone(folder, images):
-    """Embed images and TEXTS without this package."""
-    if (folder / "config.json").exists():
-        return theirs(AutoModel.from_pretrained(folder).eval(), folder, images, TEXTS)
-    clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(TEXTS)
-    with torch.no_grad():
-        units = clip.eval().encode_image(torch.stack([*map(preprocess, images)]), normalize=True)
-        return units.numpy(), clip.encode_text(tokens, normalize=True).numpy()
 
 
 @pytest.mark.parametrize("kind", [*WRITERS, "organism"])
@@ -63,7 +50,7 @@ def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pi
         export(model, heads, folder)
     with monkeypatch.context() as without_us:
         without_us.setitem(sys.modules, "ccs", None)
-        units, text_units = embed_alone(folder, images)
+        units, text_units, _ = embed_alone(folder, images, TEXTS)
     expected = model.embed_images(images, heads)
     np.testing.assert_allclose(units, expected if mapped is None else Affine(mapped)(expected), atol=1e-5)
     np.testing.assert_allclose(text_units, Affine(maps[1])(model.embed_texts(TEXTS)), atol=1e-5)

@@ -79,30 +79,43 @@ def _write(folder, model, max_shard_size="1GB"):
     return model
 
 
-def theirs(model, folder, images, texts):
-    """Embed images and texts by transformers alone.
+@torch.no_grad()
+def embed_alone(folder, images, texts):
+    """Embed images and texts by open_clip or transformers alone.
 
     Args:
-        model: The model of transformers.
-        folder: Its folder, with processor and tokenizer.
+        folder: Folder of the model.
         images: PIL images.
         texts: Texts.
 
     Returns:
-        Unit embeddings of images and of texts.
+        Unit embeddings of images and of texts, and the logits [images, texts].
     """
+    import open_clip
     import transformers
 
-    if model.config.model_type == "clip":
-        images_of, texts_of = transformers.CLIPImageProcessorPil, transformers.CLIPTokenizer
+    if (folder / "config.json").exists():
+        model = transformers.AutoModel.from_pretrained(folder)
+        if model.config.model_type == "clip":
+            images_of, texts_of = transformers.CLIPImageProcessorPil, transformers.CLIPTokenizer
+        else:
+            images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
+        pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
+        options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
+        options["max_length"] = model.config.text_config.max_position_embeddings
+        tokens = texts_of.from_pretrained(folder)(
+            texts, **options
+        ).input_ids  # no mask: the end is always found
+        outputs = model.get_image_features(pixels), model.get_text_features(tokens)
     else:
-        images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
-    pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
-    options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
-    options["max_length"] = model.config.text_config.max_position_embeddings
-    tokens = texts_of.from_pretrained(folder)(texts, **options)
-    with torch.no_grad():
-        image_features = model.get_image_features(pixels)
-        text_features = model.get_text_features(tokens.input_ids)  # no mask: the end is always to be found
-    features = (getattr(output, "pooler_output", output) for output in (image_features, text_features))
-    return tuple(torch.nn.functional.normalize(output, dim=-1).numpy() for output in features)
+        model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+        tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(texts)
+        outputs = (
+            model.eval().encode_image(torch.stack([*map(preprocess, images)])),
+            model.encode_text(tokens),
+        )
+    features = (getattr(output, "pooler_output", output) for output in outputs)
+    image_units, text_units = (torch.nn.functional.normalize(output, dim=-1) for output in features)
+    bias = getattr(model, "logit_bias", None)
+    logits = model.logit_scale.exp() * image_units @ text_units.T + (0 if bias is None else bias)
+    return image_units.numpy(), text_units.numpy(), logits

@@ -34,7 +34,7 @@ def narrow():
     create_model = timm.create_model
 
     def small(model, **keywords):
-        return create_model(model, **keywords, **_timm_keywords(model))
+        return create_model(model, **keywords | _timm_keywords(model))
 
     with mock.patch.object(timm, "create_model", small):
         yield
