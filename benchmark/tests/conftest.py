@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from benchmark.tests.locate_sample import evidence  # noqa: F401
 from ccs_benchmark import scoring
 from tests.conftest import hub, once, one_fresh_gallery, pictures, tiny_folder, tiny_model  # noqa: F401
 

@@ -1,6 +1,7 @@
 """A tiny model in which one head writes what tells two groups apart, and what methods see of it."""
 
 import numpy as np
+import pytest
 import torch
 
 import ccs
@@ -15,26 +16,19 @@ WRITER = Head(3, 2)
 NAMES = {"one": ("first name",), "two": ("second name",)}
 
 
-def sample(folder, pictures, n=32):
-    """Make the evidence of a model whose head WRITER writes strongly.
+@pytest.fixture(scope="module")
+def evidence(tiny_folder, pictures):
+    """Evidence of a model whose head WRITER writes strongly.
 
     The groups are the halves of what it writes. Prompts and the groups' names lie along the
     direction in which these differ.
-
-    Args:
-        folder: Folder of the tiny model.
-        pictures: The fixture.
-        n: Number of people.
-
-    Returns:
-        The evidence.
     """
-    model = ccs.load(str(folder))
+    model = ccs.load(str(tiny_folder))
     d = model.encoder.width // 4
     with torch.no_grad():
         block = model.clip.visual.transformer.resblocks[WRITER.layer]
         block.attn.out_proj.weight[:, WRITER.head * d : (WRITER.head + 1) * d] *= 5
-    images = pictures(n)
+    images = pictures(32)
     written = model.contributions(images, HeadSet([WRITER])).direct[:, 0]
     _, _, directions = np.linalg.svd(written - written.mean(0), full_matrices=False)
     middle = model.embed_images(images).mean(0)
@@ -58,11 +52,11 @@ def sample(folder, pictures, n=32):
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
     things = {"controls": model.trunk(images[:12]), "labels": np.arange(12) % 3}
     things["class_weights"] = rng.standard_normal((3, len(along)))
-    task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=n // 4, **things)
+    task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=8, **things)
     pool = make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
     moments = ccs.collect_moments(model, [images])
     embeddings = model.embed_texts(pool.texts)
-    scores = {head: HeadScore(i % 6, "Colors") for i, head in enumerate(model.heads)}
+    scores = {head: HeadScore(i % 4, "Colors") for i, head in enumerate(model.heads)}
     spans = textspan(moments, pool.texts, embeddings, 3)
     reading = Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
     return Evidence(model=model, task=task, names=NAMES, read=lambda: reading)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmark.tests.locate_sample import WRITER, sample
+from benchmark.tests.locate_sample import WRITER
 from ccs import Head, HeadSet
 from ccs.analysis.evidence import rank_heads
 from ccs.texts.score import HeadScore
@@ -18,11 +18,6 @@ FROM_IMAGES = (
     "ensemble of three",
     *("patching by gradient", "GIM", "patching by integrated gradients", "search"),
 )
-
-
-@pytest.fixture(scope="module")
-def evidence(tiny_folder, pictures):
-    return sample(tiny_folder, pictures)
 
 
 # A head whose groups are swapped leans as far as before, the other way; only the signed score gap sees that.

@@ -10,27 +10,17 @@ from sklearn.linear_model import LogisticRegression
 
 import ccs
 import ccs_benchmark
-from benchmark.tests.locate_sample import sample
 from ccs import HeadSet, InputError
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import Affine, Fitted, least_change, name_embeddings, span, why_not_in_weights
 from ccs.analysis.task import halves, make_task
 from ccs.data import synthetic
-from ccs.texts.score import HeadScore
 from ccs_benchmark import mitigation_scoring as scoring
 from ccs_benchmark.mitigations import METHODS, NOTHING, UNLABELED, UNSAVED
 
 pytestmark = pytest.mark.usefixtures("small")
 
 PLANTED = "organism-planted-04"
-
-
-@pytest.fixture(scope="module")
-def evidence(tiny_folder, pictures):
-    plain_evidence = sample(tiny_folder, pictures)
-    scores = {head: HeadScore(place % 4, "Colors") for place, head in enumerate(plain_evidence.model.heads)}
-    # three texts a head
-    return replace(plain_evidence, read=lambda: replace(plain_evidence.reading, scores=scores))
 
 
 def leaning(evidence, fitted):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from benchmark.tests.locate_sample import sample
 from ccs import Head
 from ccs.analysis.carriers import counterparts, gradient
 from ccs_benchmark.interventions import fallen
@@ -11,11 +10,6 @@ from ccs_benchmark.modified_gradients import integrated, modified
 from tests.support.encoders import plain_pass
 
 HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
-
-
-@pytest.fixture(scope="module")
-def evidence(tiny_folder, pictures):
-    return sample(tiny_folder, pictures, 16)
 
 
 @torch.no_grad()

@@ -103,17 +103,14 @@ def embed_alone(folder, images, texts):
         pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
         options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
         options["max_length"] = model.config.text_config.max_position_embeddings
-        tokens = texts_of.from_pretrained(folder)(
-            texts, **options
-        ).input_ids  # no mask: the end is always found
+        tokens = texts_of.from_pretrained(folder)(texts, **options).input_ids
+        # No mask: the end is always to be found.
         outputs = model.get_image_features(pixels), model.get_text_features(tokens)
     else:
         model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
         tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(texts)
-        outputs = (
-            model.eval().encode_image(torch.stack([*map(preprocess, images)])),
-            model.encode_text(tokens),
-        )
+        pixels = torch.stack([*map(preprocess, images)])
+        outputs = model.eval().encode_image(pixels), model.encode_text(tokens)
     features = (getattr(output, "pooler_output", output) for output in outputs)
     image_units, text_units = (torch.nn.functional.normalize(output, dim=-1) for output in features)
     bias = getattr(model, "logit_bias", None)
