@@ -42,11 +42,9 @@ def evidence(tiny_folder, pictures):
     known = {"first name": along, "second name": -along}
     plain = model.embed_texts
 
-    def embed_texts(texts, batch_size=256):
-        encoded = plain(list(texts), batch_size)
-        for row, text in enumerate(texts):
-            encoded[row] = known.get(text, encoded[row])
-        return encoded
+    def embed_texts(texts):
+        rows = zip(texts, plain(list(texts)), strict=True)
+        return np.stack([known.get(text, row) for text, row in rows])
 
     model.embed_texts = embed_texts
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs import HeadSet, InputError
+from ccs import HeadSet, InputError, results
 from ccs.analysis import search, task
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
@@ -15,7 +15,6 @@ from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.stats import Effect
 from ccs.results import searches
-from ccs.results.searches import Search
 
 HEADS = HeadSet.parse("L4.H0 L4.H1 L4.H2 L5.H0 L5.H1 L5.H2")
 
@@ -139,40 +138,35 @@ def test_the_figures_of_a_search_are_those_of_the_measurement(with_pools):
         assert accuracy == pytest.approx(right.value)
 
 
-LIMITS = Limits(max_loss=0.03, min_reduction=0.04)
-
-
 @pytest.fixture(scope="module")
-def toy_search():
-    result = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS)
-    settings = {"model": "ViT/toy", "weights_hash": "ab" * 32, "gallery": "faces", "attribute": "gender"}
-    settings |= {"preserve": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
-    return Search(**settings, k=60, seed=0, limits=LIMITS, **vars(result))
+def stored():
+    """A search whose result comes with the package."""
+    weights = results.read_results(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
+    return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
 
 
-def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(toy_search, tmp_path):
-    path = searches.keep(tmp_path, toy_search)
-    assert path == tmp_path / "ViT--toy.search.json"
+def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(stored, tmp_path):
+    path = searches.keep(tmp_path, stored)
+    assert path == tmp_path / "organism.search.json"
     assert list(tmp_path.iterdir()) == [path]
-    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == (toy_search,)
-    assert {point.ablation for point in toy_search.held_out} == {"none", "searched", "step 1"}
-    again, other = replace(toy_search, seed=7), replace(toy_search, attribute="skin tone")
+    assert searches.beside(tmp_path, stored.model, stored.weights_hash) == (stored,)
+    again, other = replace(stored, seed=7), replace(stored, attribute="skin tone")
     for changed in (other, again):
         searches.keep(tmp_path, changed)
-    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == (again, other)
+    assert searches.beside(tmp_path, stored.model, stored.weights_hash) == (again, other)
     fresh = replace(other, weights_hash="cd" * 32)
-    assert searches.beside(tmp_path, toy_search.model, fresh.weights_hash) == ()
+    assert searches.beside(tmp_path, stored.model, fresh.weights_hash) == ()
     assert searches.keep(tmp_path, fresh) == path
-    assert searches.beside(tmp_path, toy_search.model, fresh.weights_hash) == (fresh,)
+    assert searches.beside(tmp_path, stored.model, fresh.weights_hash) == (fresh,)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
 )
-def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, toy_search, tmp_path):
-    path = searches.place(tmp_path, toy_search.model)
+def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, stored, tmp_path):
+    path = searches.place(tmp_path, stored.model)
     path.write_text(text, "utf-8")
-    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == ()
+    assert searches.beside(tmp_path, stored.model, stored.weights_hash) == ()
     with pytest.raises(InputError, match=r"search\.json"):
-        searches.keep(tmp_path, toy_search)
+        searches.keep(tmp_path, stored)
     assert path.read_text("utf-8") == text

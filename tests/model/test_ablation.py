@@ -342,9 +342,8 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
 
 
 def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
-    texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**small))
-    bert = transformers.BertModel(transformers.BertConfig(**small, vocab_size=50))
+    texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**languages.TEXT))
+    bert = transformers.BertModel(transformers.BertConfig(**languages.TEXT))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
     shared, (first, second, *_) = copy.deepcopy(encoder), attention_modules(encoder, IMAGE)[1]
     shared.set_submodule(second, shared.get_submodule(first))

@@ -179,10 +179,8 @@ def test_weights_out_of_reach_are_named_with_their_source(monkeypatch):
         "hf-hub:nobody/nothing": "nobody/nothing",
         "ViT-B-32/metaclip_fullcc": "metaclip",
     }.items():
-        with pytest.raises(ccs.InputError, match=r"can't be loaded from .*Offline") as caught:
+        with pytest.raises(ccs.InputError, match=rf"{name} can't be loaded from .*{source}.*Offline"):
             ccs.load(name)
-        assert name in str(caught.value)
-        assert source in str(caught.value)
 
 
 def test_a_repository_on_the_hub_is_the_folder_it_holds(tiny_folder, tiny_model, hub):

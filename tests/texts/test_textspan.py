@@ -9,7 +9,6 @@ import pytest
 import ccs
 from benchmarks.textspan import plain
 from ccs import Head, HeadSet, InputError, Moments
-from ccs.data import ImageSet
 from ccs.metrics.stats import benjamini_hochberg
 from tests.support.encoders import count_layers
 
@@ -105,11 +104,11 @@ def test_bad_input_is_named():
             ccs.textspan(statistics, NAMES[:n], vectors, **options)
 
 
-def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, monkeypatch):
+def test_heads_are_found_by_a_text(tiny_model, tmp_path, monkeypatch):
     """Against contributions themselves: the variance along what sets a text apart from the pool's mean."""
     words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
     (tmp_path / "pool.txt").write_text("\n".join(words))
-    images = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
+    images = ccs.open_images("world", 40)
 
     def find_dogs():
         return ccs.find_heads(tiny_model, "dogs", images, pool=str(tmp_path / "pool.txt"))
