@@ -17,7 +17,6 @@ from ccs.analysis.bias import MEAN, BiasTable, measure_people, rank_gallery
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Chart, Result, describe_model
 from ccs.data import BiasSet, ClassificationSet, Lazy
-from ccs.data.open import open_gallery
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import POWER, group_rates, rate_gap
@@ -134,11 +133,9 @@ def audit(
         ['gender']
     """
     require_seed(seed)
-    if isinstance(gallery, str):
-        synthetic = gallery.startswith("world/")
-        gallery = open_gallery(gallery, max_images=None if synthetic else max_images)
-        dataset = "world/occupations" if synthetic and dataset is None else dataset
-    gallery.require_readable(skip_unreadable)
+    if dataset is None and isinstance(gallery, str) and gallery.startswith("world/"):
+        dataset = "world/occupations"
+    gallery, *_ = inputs.open_people(gallery, max_images=max_images, skip_unreadable=skip_unreadable)
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
     sets = _prompt_sets(gallery, prompts)
     names = list(attributes or (*gallery.groups, *map(",".join, list(combinations(gallery.groups, 2))[:1])))

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ccs.analysis.evidence import read_heads
-from ccs.analysis.inputs import load_model
+from ccs.analysis.inputs import load_model, open_unlabeled
 from ccs.analysis.result import Chart, Result
 from ccs.data import ImageSet
-from ccs.data.open import open_images
 from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.heads import Head
@@ -88,8 +87,7 @@ def compare(
         InputError: For fewer than two images or texts, or if an argument does not fit.
     """
     models = load_model(first, device), load_model(second, device)
-    if isinstance(images, str):
-        images = open_images(images, max_images)
+    images = open_unlabeled(images, max_images)
     pool = load_pool(texts).texts
     pairs = pair_heads(*models, images.images, [pool[i] for i in spread(len(pool), MOST_TEXTS)])
     table = pd.DataFrame([vars(pair) for pair in pairs]).astype(dict.fromkeys(SIDES, "str"))

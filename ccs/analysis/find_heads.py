@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ccs.analysis.inputs import load_model
+from ccs.analysis.inputs import load_model, open_unlabeled
 from ccs.analysis.result import Chart, Result, describe_model, warn_if_small
 from ccs.data import ImageSet
-from ccs.data.open import open_images
 from ccs.errors import InputError
 from ccs.metrics.stats import benjamini_hochberg
 from ccs.model.head_statistics import Moments, collect_moments
@@ -94,8 +93,7 @@ def find_heads(
     if not isinstance(text, str) or not (text := " ".join(text.split())):
         raise InputError(f"Give a text to look for, such as 'dogs', not {text!r}.")
     model = load_model(model, device)
-    if isinstance(images, str):
-        images = open_images(images, max_images)
+    images = open_unlabeled(images, max_images)
     pool = pool or ("world" if images.name.startswith("world") else "photographs")
     texts = [other for other in load_pool(pool).texts if other.casefold() != text.casefold()]
     statistics = _head_statistics(model, images)

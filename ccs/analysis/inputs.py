@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from ccs import paper
-from ccs.data import BiasSet, ClassificationSet, Lazy
-from ccs.data.open import open_dataset, open_gallery
+from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError, require_texts
 from ccs.heads import IMAGE, TEXT, HeadSet, changes
 from ccs.metrics.ranking import unit
@@ -41,12 +41,17 @@ def load_model(model: Model | str, device: str) -> Model:
     Args:
         model: a model, or a name that `ccs.load` takes.
         device: for a model given by name.
-    """
-    if not isinstance(model, str):
-        return model
-    from ccs import load  # imports PyTorch
 
-    return load(model, device=device)
+    Raises:
+        InputError: If it is neither.
+    """
+    if isinstance(model, str):
+        from ccs import load  # imports PyTorch
+
+        return load(model, device=device)
+    if not hasattr(model, "embed_texts"):
+        raise InputError(f"A model comes from ccs.load, or is its name; this is a {type(model).__name__}.")
+    return model
 
 
 def read_names(names: Names, kind: str) -> tuple[str, ...]:
@@ -99,6 +104,22 @@ def open_classes(
     return opened
 
 
+def open_unlabeled(images: ImageSet | str, max_images: int | None) -> ImageSet:
+    """Return images, opened if they are given by name.
+
+    Args:
+        images: from `ccs.open_images`, or a name that it takes.
+        max_images: maximum number of images of a dataset opened here.
+
+    Raises:
+        InputError: If they are neither.
+    """
+    opened = open_images(images, max_images) if isinstance(images, str) else images
+    if not isinstance(opened, ImageSet):
+        raise InputError(f"Images come from ccs.open_images, or are its name; not a {type(images).__name__}.")
+    return opened
+
+
 def open_people(
     gallery: BiasSet | str,
     attribute: str | None = None,
@@ -121,10 +142,12 @@ def open_people(
         tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
 
     Raises:
-        InputError: For an unknown attribute, or too few people in crossed groups.
+        InputError: For an unknown attribute, too few people in crossed groups, or no gallery.
     """
     if isinstance(gallery, str):
         gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
+    if not isinstance(gallery, BiasSet):
+        raise InputError(f"{getattr(gallery, 'name', gallery)} is not a gallery: people with groups.")
     gallery.require_readable(skip_unreadable)
     attribute = attribute or gallery.main
     if attribute in gallery.groups:

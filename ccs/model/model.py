@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -231,9 +233,25 @@ class Model(Side):
         return self.texts.heads
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Turn texts into token numbers [texts, context], cut or padded to the model's context."""
-        tokens: Tensor = self.tokenizer(require_texts(as_sequence(texts)))
+        """Turn texts into token numbers [texts, context]; one that is longer than the context is cut.
+
+        Warns:
+            UserWarning: If a text is cut.
+        """
+        texts = require_texts(as_sequence(texts))
+        tokens: Tensor = self.tokenizer(texts)
+        rows = torch.nonzero(tokens[:, -2] != self._padding)[:, 0].tolist()  # the last token may be an end
+        # A text is cut if it has the same tokens without its last letter.
+        shorter = self.tokenizer([re.sub(r"\w\W*$", "", texts[row]) for row in rows]) if rows else ()
+        cut = [row for row, others in zip(rows, shorter, strict=True) if torch.equal(tokens[row], others)]
+        if cut:
+            known = f"{self.name} reads {tokens.shape[1]} tokens of a text. Longer ones are cut ({len(cut)})"
+            warnings.warn(f"{known}, such as {texts[cut[0]][:80]!r}.", UserWarning, stacklevel=2)
         return tokens
+
+    @cached_property
+    def _padding(self) -> int:
+        return int(self.tokenizer([""])[0, -2])
 
     def embed_images(
         self, images: Images, ablate: AblationSets = None, batch_size: int | None = None
@@ -256,7 +274,7 @@ class Model(Side):
     def embed_texts(
         self, texts: Sequence[str], batch_size: int | None = None, ablate: AblationSets = None
     ) -> np.ndarray:
-        """Compute unit embeddings of texts, float32. A text longer than the model's context is cut.
+        """Compute unit embeddings of texts, float32, of which `tokenize` cuts those that are too long.
 
         Args:
             texts: The texts.

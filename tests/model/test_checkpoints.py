@@ -96,6 +96,8 @@ def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, pi
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, image_units, atol=TOLERANCE)
     assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
     assert units.dtype == np.float32
+    with pytest.warns(UserWarning, match="Longer ones are cut"):
+        ours.embed_texts(TEXTS)
 
 
 def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(tmp_path, capsys):
