@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,11 +15,11 @@ from gradio_client.exceptions import AppError
 
 import ccs
 from ccs.app import api
-from tests.support import browser_page, datasets_sample
+from tests.support import app_process, browser_page, datasets_sample
 from tests.support.app_page import SMALL, small_gallery
 
 pytestmark = browser_page.MARKS
-DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
+DOCS = (app_process.ROOT / "docs" / "api.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
@@ -20,13 +19,8 @@ from tests.support.browser_page import MARKS
 pytestmark = MARKS
 
 
-@pytest.fixture
-def fresh_app(app):
-    """An app of the same tables with models of its own."""
-    return beside(app, app.collection)
-
-
-def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
+def test_the_list_has_what_is_computed_and_what_is_live(app):
+    fresh_app = beside(app, app.collection)  # with models of its own
     computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *LIVE_MODELS)
     assert fresh_app.models == (*computed, *live)
     screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
@@ -45,7 +39,7 @@ def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_
     assert all(homes.values())
     assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in homes)
     weights = f"{homes['ViT-B-32/openai'].rstrip('/')} open_clip_model.safetensors"
-    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
+    front = (ROOT / "README.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [weights]
 
 

@@ -1,6 +1,7 @@
 """In a browser: whatever strangers write into tables and links, no script of theirs runs in any view."""
 
 import json
+from itertools import cycle
 from urllib.parse import quote
 
 import pytest
@@ -28,18 +29,14 @@ TEXTS |= {"scores": ("label",)}
 @pytest.fixture(scope="module")
 def served_app(app, model, tmp_path_factory):
     """The app on tables that hold an attack in every text that a person or a model writes."""
-    folder, write_table = tmp_path_factory.mktemp("results"), results.write_table
+    folder = tmp_path_factory.mktemp("results")
 
-    def write_attacks(target, table, rows):
-        for number, row in enumerate(rows):
-            attack = ATTACKS[number % len(ATTACKS)]
-            row |= {column: f"{attack} {row[column]}" for column in TEXTS.get(table, ()) if row[column]}
-        return write_table(target, table, rows)
+    def attack(table, rows):
+        for row, text in zip(rows, cycle(ATTACKS)):
+            row |= {column: f"{text} {row[column]}" for column in TEXTS.get(table, ()) if row[column]}
 
     app_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "write_table", write_attacks)
-        file = app_sample.write(folder, "organism", model.weights_hash) / "manifest.json"
+    file = app_sample.write(folder, "organism", model.weights_hash, attack) / "manifest.json"
     manifest = json.loads(file.read_text())
     for name in ("texts", "images", "settings", "versions"):
         manifest[name] = dict.fromkeys(manifest[name], ATTACKS[1]) | {ATTACKS[0]: ATTACKS[2]}

@@ -34,7 +34,6 @@ class Mark:
 
 
 vision, text = part(CONFIG, "model_cfg__vision_cfg"), part(CONFIG, "model_cfg__text_cfg")
-preprocess = part(CONFIG, "preprocess_cfg")
 their_vision, their_text = part(THEIR_CONFIG, "vision_config"), part(THEIR_CONFIG, "text_config")
 
 

@@ -13,13 +13,7 @@ from ccs.judges import _PAPER_JUDGES, DEFAULT_MODELS, JudgeSettings, JudgeSpec, 
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Spending, find_cost, read_prices
 from ccs.judges.provider import Usage, retry_after
-from ccs.judges.question import (
-    OffSchemaError,
-    Question,
-    judge_request,
-    judge_schema,
-    parse_reply,
-)
+from ccs.judges.question import OffSchemaError, Question, judge_request, judge_schema, parse_reply
 from tests.support.llm_server import verdicts
 
 THREE = ("text_1", "text_2", "text_3")

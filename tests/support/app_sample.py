@@ -14,13 +14,14 @@ def _bundled():
     return {name: table.astype(object).where(table.notna(), None) for name, table in tables.items()}
 
 
-def write(folder, model, weights):
+def write(folder, model, weights, change=lambda table, rows: None):
     """Write a model's folder.
 
     Args:
         folder: Folder of the results.
         model: Name of the model.
         weights: The model's hash in full.
+        change: Function of a table's name and its rows that may change them.
 
     Returns:
         The model's folder.
@@ -31,5 +32,6 @@ def write(folder, model, weights):
         if cells := MISSING.get(name):
             of_head = (rows["layer"] == 5) & (rows["head"] == 3)
             rows.loc[of_head & (rows.get("rank", 4) == 4), [*cells]] = [*cells.values()]
-        tables[name] = rows.to_dict("records")
+        change(name, records := rows.to_dict("records"))
+        tables[name] = records
     return results_sample.write(folder, model, tables, weights)

@@ -96,14 +96,11 @@ def embed_alone(folder, images, texts):
 
     if (folder / "config.json").exists():
         model = transformers.AutoModel.from_pretrained(folder)
-        if model.config.model_type == "clip":
-            images_of, texts_of = transformers.CLIPImageProcessorPil, transformers.CLIPTokenizer
-        else:
-            images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
-        pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
+        processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+        pixels = processor(images, return_tensors="pt").pixel_values
         options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
         options["max_length"] = model.config.text_config.max_position_embeddings
-        tokens = texts_of.from_pretrained(folder)(texts, **options).input_ids
+        tokens = transformers.AutoTokenizer.from_pretrained(folder)(texts, **options).input_ids
         # No mask: the end is always to be found.
         outputs = model.get_image_features(pixels), model.get_text_features(tokens)
     else:
