@@ -100,7 +100,7 @@ def kept_search() -> Search:
 
 
 def score_rows(model: str) -> list[dict[str, Any]]:
-    sample = sample_rows(model)["scores"][0] | {"k": 5, "majority": 5, "share": 0.5}
+    sample = sample_rows(model)["scores"][0] | {"label": "Colors", "k": 5, "majority": 5, "share": 0.5}
     rows = [{**sample, "layer": 4 + n // 6, "head": n % 6, "ccs": n // 2} for n in range(12)]
     return [row | {"level": "high" if row["ccs"] == 5 else ""} for row in rows]
 

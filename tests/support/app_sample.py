@@ -1,17 +1,8 @@
 """The bundled tables of the organism under other names and weights, with one verdict missing."""
 
-from functools import cache
-
-from ccs import results
 from tests.support import results_sample
 
 MISSING = {"judgments": {"verdict": None, "cause": "refusal"}, "scores": {"ccs": None, "level": "unknown"}}
-
-
-@cache
-def _bundled():
-    tables = results.read_results(results.PRECOMPUTED / "organism").tables
-    return {name: table.astype(object).where(table.notna(), None) for name, table in tables.items()}
 
 
 def write(folder, model, weights, change=lambda table, rows: None):
@@ -27,8 +18,8 @@ def write(folder, model, weights, change=lambda table, rows: None):
         The model's folder.
     """
     tables = {}
-    for name, table in _bundled().items():
-        rows = table.assign(model=model, weights=weights[:16])
+    for name, table in results_sample.bundled().items():
+        rows = table.astype(object).where(table.notna(), None).assign(model=model, weights=weights[:16])
         if cells := MISSING.get(name):
             of_head = (rows["layer"] == 5) & (rows["head"] == 3)
             rows.loc[of_head & (rows.get("rank", 4) == 4), [*cells]] = [*cells.values()]

@@ -1,19 +1,17 @@
 """Small valid tables and manifests for tests of reading, publishing and showing results."""
 
+from functools import cache
+
 from ccs import results
 from ccs.results import schema
 
-KINDS = {"text": "", "int": 3, "float": 0.5, "bool": True}
-VALUES = {"weights": "0123456789abcdef", "layer": 6, "head": 1, "rank": 0, "text": "a red wall"}
-VALUES |= {"label": "Colors", "given": "colours", "concept": "Colors", "labeler": "tags", "judge": "tags"}
-VALUES |= {"ablation": "random", "heads": "L6.H1 L7.H2", "n_heads": 2, "dataset": "world/faces"}
-VALUES |= {"target": "pool"}
-OF_TABLE = {
-    "pruning": {"metric": "top1"},
-    "retrieval": {"metric": "R@1", "direction": "text-to-clip"},
-    "bias": {"metric": "MaxSkew", "attribute": "gender", "occupation": "judge", "k": 60},
-    "heads": {"metric": "MaxSkew mean", "measure": "total effect", "factor": "gender"},
-}
+HASH = "0123456789abcdef" * 4
+
+
+@cache
+def bundled():
+    """The tables of the organism."""
+    return results.read_results(results.PRECOMPUTED / "organism").tables
 
 
 def interval(value, width, name=""):
@@ -32,15 +30,11 @@ def interval(value, width, name=""):
 
 
 def sample_rows(model):
-    """Two rows of every table. What may be empty is so in the second."""
+    """Two rows of every table, those of a bundled one. What may be empty is so in the second."""
     rows_by_table = {}
     for name, table in schema.TABLES.items():
-        plain = {
-            column.name: column.one_of[0] if column.one_of else KINDS[column.kind] for column in table.columns
-        }
-        first = plain | {column: value for column, value in VALUES.items() if column in plain}
-        first |= {"model": model, **OF_TABLE.get(name, {})}
-        second = {table.name: None if table.nullable else first[table.name] for table in table.columns}
+        first = bundled()[name].dropna().iloc[0].to_dict() | {"model": model, "weights": HASH[:16]}
+        second = first | {column.name: None for column in table.columns if column.nullable}
         place = "rank" if "rank" in second else "head"
         rows_by_table[name] = [first, second | ({place: first[place] + 1} if place in second else {})]
     return rows_by_table
@@ -57,7 +51,7 @@ def manifest_for(model, tables):
         The manifest.
     """
     manifest = results.read_manifest(results.PRECOMPUTED / "organism")
-    manifest["model"] |= {"name": model, "weights_hash": VALUES["weights"] * 4}
+    manifest["model"] |= {"name": model, "weights_hash": HASH}
     return manifest | {"settings": {"k": 2}, "absent": [], "tables": tables}
 
 
@@ -75,7 +69,7 @@ def write_model(folder, model, only=tuple(schema.TABLES)):
     return write(folder, model, {name: sample_rows(model)[name] for name in only})
 
 
-def write(folder, model, tables, weights=VALUES["weights"] * 4):
+def write(folder, model, tables, weights=HASH):
     """Write a model's folder with tables of given rows, and its manifest.
 
     Args:
