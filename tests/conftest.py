@@ -4,12 +4,12 @@ A test may be skipped for two reasons only: it reads real data in ../shared (`@p
 or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test fails the run.
 """
 
-import fcntl
 import os
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from huggingface_hub import constants
 from hypothesis import settings
 from PIL import Image
@@ -69,8 +69,7 @@ def once(tmp_path_factory):
     def find(name, make):
         folder, marker = root / name, root / f"{name}.made"
         folder.mkdir(parents=True, exist_ok=True)
-        with (root / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(root / f"{name}.lock"):
             if not marker.exists():
                 make(folder)
                 marker.touch()
