@@ -108,8 +108,8 @@ def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
     data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
     data = [path for path in data if record.config in path.split("/")[:-1]] or data
     words = {path: splits_in(path) | {*re.split(r"[-_./]", path)} for path in data}
-    named = set().union(*words.values())
-    split = record.split or next((name for name in SPLITS.values() if name in named), "")
+    all_words = set().union(*words.values())
+    split = record.split or next((name for name in SPLITS.values() if name in all_words), "")
     split_files = [path for path in data if not split or split in words[path]]
     if split_files or split != "train":
         data = split_files
