@@ -1,7 +1,5 @@
 """Worst-group accuracy on a set in the layout of Waterbirds, by the library, the audit, and mitigate."""
 
-import csv
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,13 +13,11 @@ from tests.support.datasets_sample import write_images
 @pytest.fixture(scope="module")
 def birds(tmp_path_factory):
     """Twenty-four pictures of two classes, at two places, most of each class at one of them."""
-    folder, images = tmp_path_factory.mktemp("birds"), synthetic.classification_set("subjects", 24).images
-    names = write_images(folder, images)
-    with (folder / "metadata.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["img_id", "img_filename", "y", "split", "place"])
-        for number, name in enumerate(names):
-            table.writerow([number, name, number % 2, 2, (number + (number % 5 == 0)) % 2])
+    folder, numbers = tmp_path_factory.mktemp("birds"), np.arange(24)
+    names = write_images(folder, synthetic.classification_set("subjects", 24).images)
+    table = {"img_id": numbers, "img_filename": names, "y": numbers % 2, "split": 2}
+    table |= {"place": (numbers + (numbers % 5 == 0)) % 2}
+    pd.DataFrame(table).to_csv(folder / "metadata.csv", index=False)
     return ccs.open_dataset(str(folder), classes=("landbird", "waterbird"))
 
 

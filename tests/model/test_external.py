@@ -139,11 +139,8 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
     with torch.no_grad():
         expected_units = F.normalize(module.get_image_features(x).pooler_output)
     np.testing.assert_allclose(moved.embed_images(x), expected_units, atol=1e-6)
-    for other, why in (("organism", "is not built like organism's"), ("no-such", "There is no model")):
-        with pytest.raises(InputError, match=why):
-            ccs.extract_image_encoder(whole, other)
-    with pytest.raises(InputError, match="isn't built like CLIP's or SigLIP's image encoder"):
-        ccs.extract_image_encoder(languages.llama(), str(tmp_path))
+    with pytest.raises(InputError, match="is not built like organism's"):
+        ccs.extract_image_encoder(whole, "organism")
 
 
 def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):

@@ -1,11 +1,9 @@
-"""Helpers for tests of encoders: random pixels and plans, what heads send, and a count of layers run."""
+"""Helpers for tests of encoders: random pixels, what heads send, and a count of layers run."""
 
 import copy
-import random
 
 import torch
 
-from ccs import Head, HeadSet
 from ccs.model.encoders.parts import Block
 
 TOLERANCE = 1e-5
@@ -22,23 +20,6 @@ def pixels(model, n):
         Tensor [n, 3, height, width].
     """
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
-
-
-def some_plans(model, n, seed, first_layer=0):
-    """Draw sets of up to six heads.
-
-    Args:
-        model: Model that has the heads.
-        n: Number of sets.
-        seed: Seed.
-        first_layer: First layer of the heads.
-
-    Returns:
-        The sets.
-    """
-    rng = random.Random(seed)
-    all_heads = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
-    return [HeadSet(rng.sample(all_heads, rng.randint(0, min(6, len(all_heads))))) for _ in range(n)]
 
 
 def count_layers(model, monkeypatch):
