@@ -1,6 +1,5 @@
 """The wheel: what is in it, what works without its extras, what is said of what does not; the Space."""
 
-import ast
 import os
 import re
 import shutil
@@ -14,13 +13,14 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts import check_version, check_wheel
+from tests.support.app_process import ROOT
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 README = (ROOT / "README.md").read_text("utf-8")
 SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
@@ -113,33 +113,15 @@ def test_versions_agree():
     assert [problem.partition(" has ")[0] for problem in problems][:1] == ["The tag"]
 
 
-def test_one_version_of_all_that_is_imported_is_written_down():
-    """A lock has what the package and its extras ask for, with hashes where `./run` installs it."""
-    for file in ("requirements.txt", "locks/all.txt", "locks/test.txt"):
-        left_out = set() if file == "locks/test.txt" else {"docs", "test"}
-        entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
-        assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
-        pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
-        for requirement in _requirements(PROJECT["optional-dependencies"].keys() - left_out):
-            name = canonicalize_name(requirement.name)
-            here = [pin for pin in pinned if pin.marker is None or pin.marker.evaluate()]
-            versions = [next(iter(pin.specifier)) for pin in here if canonicalize_name(pin.name) == name]
-            assert versions, requirement
-            assert {specifier.operator for specifier in versions} == {"=="}
-            assert all(requirement.specifier.contains(specifier.version) for specifier in versions)
-
-
 def test_what_is_imported_is_asked_for():
     extras = PROJECT["optional-dependencies"].keys() - {"docs", "test"}
     names = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
     distributions = packages_distributions() | {"pydantic_core": ["pydantic"]}
-    for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
-        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-        modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-        ours = {"ccs", "_typeshed", *sys.stdlib_module_names}
-        for name in {module.partition(".")[0] for module in modules} - ours:
-            assert names & set(map(canonicalize_name, distributions[name])), f"{path} imports {name}"
+    external = {"include_external_packages": True, "exclude_type_checking_imports": True}
+    graph = grimp.build_graph("ccs", cache_dir=None, **external)
+    for name in set(filter(graph.is_module_squashed, graph.modules)) - sys.stdlib_module_names:
+        importers = graph.find_modules_that_directly_import(name)
+        assert names & set(map(canonicalize_name, distributions[name])), f"{importers} import {name}"
 
 
 def _requirements(extras):
