@@ -1,7 +1,6 @@
 """Uploads of untrusted visitors: images, galleries, or one sentence, in bounded memory."""
 
 import contextlib
-import io
 import os
 import resource
 import stat
@@ -11,7 +10,7 @@ import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from zipfile import ZipFile, ZipInfo
+from zipfile import ZipInfo
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from ccs import InputError, sandbox
 from ccs.app.services import uploads
 from ccs.data.decoding import LONG, SHORT
 from ccs.data.open import open_upload
+from tests.support.app_process import ROOT
 from tests.support.datasets_sample import as_parquet, saved, zipped
 
 
@@ -124,13 +124,12 @@ def test_a_hostile_upload_keeps_nobody_waiting(monkeypatch):
 def test_workers_end_with_their_parent_while_they_import(tmp_path, monkeypatch):
     module = "import os, time; open(f'{__file__}.{os.getpid()}', 'w').close(); time.sleep(600)"
     (tmp_path / "endless.py").write_text(module)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
-    program = (
-        "import os, pathlib, signal, sys; from ccs import sandbox; sandbox.warm('endless')\n"
-        "while len(list(pathlib.Path(sys.argv[1]).glob('*.py.*'))) < sandbox.WORKERS: pass\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    program = "from ccs import sandbox; sandbox.warm('endless'); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as parent:
+        while len(list(tmp_path.glob("*.py.*"))) < sandbox.WORKERS:
+            pass
+        parent.kill()
     for worker in tmp_path.glob("*.py.*"):
         status = Path("/proc") / worker.suffix[1:] / "status"
         while status.exists() and b"State:\tZ" not in status.read_bytes():
@@ -146,13 +145,9 @@ PLAIN = zipped(TWO)
 CELLS = pa.array([red(1), red(2)])
 
 
-def link():
-    """A zip file with a symbolic link to a file of this machine."""
-    out, entry = io.BytesIO(PLAIN), ZipInfo("a/link.png")
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with ZipFile(out, "a") as archive:
-        archive.writestr(entry, "/etc/passwd")
-    return out.getvalue()
+LINK = ZipInfo("a/link.png")
+"""A symbolic link to a file of this machine."""
+LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
 
 
 def labels(text):
@@ -166,7 +161,7 @@ def features(text):
 
 GALLERIES = {
     "names that lead out": zipped({**TWO, "../../x/3.png": red(3), "/etc/4.png": red(4)}),
-    "a link": link(),
+    "a link": zipped({**TWO, LINK: "/etc/passwd"}),
     "markup in names": zipped({"<script>/1.png": red(1), "b\u202e/2.png": red(2)}),
     "half an archive": PLAIN[: len(PLAIN) // 2],
     "bytes that are other ones": PLAIN[:60] + b"\0" * 20 + PLAIN[80:],
