@@ -68,18 +68,18 @@ def test_the_tables_and_rankings_are_those_of_the_page(served_app, client, model
     assert people[0]["groups"]["gender"] == gallery.groups["gender"][people[0]["image"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "words"),
-    [
-        ("head_scores", {"model": "nothing"}, "There is no model 'nothing' here"),
-        ("describe_head", {"head": "L99.H0"}, "has no scored head L99.H0"),
-        ("measure_bias", {"occupations": ["judge"], "gallery": "/etc/passwd"}, "There is no gallery"),
-        ("measure_bias", {"occupations": [1]}, "occupations.0: Input should be a valid string"),
-        ("measure_bias", {"occupations": ["x"] * 21}, "at most 20 items"),
-        ("rank_people", {"occupation": "judge", "top_k": 10**6}, "less than or equal to 100"),
-        ("classify", {"images": ["aGk="], "classes": ["a"]}, "isn't an image"),
-    ],
-)
+ERRORS = [
+    ("head_scores", {"model": "nothing"}, "There is no model 'nothing' here"),
+    ("describe_head", {"head": "L99.H0"}, "has no scored head L99.H0"),
+    ("measure_bias", {"occupations": ["judge"], "gallery": "/etc/passwd"}, "There is no gallery"),
+    ("measure_bias", {"occupations": [1]}, "occupations.0: Input should be a valid string"),
+    ("measure_bias", {"occupations": ["x"] * 21}, "at most 20 items"),
+    ("rank_people", {"occupation": "judge", "top_k": 10**6}, "less than or equal to 100"),
+    ("classify", {"images": ["aGk="], "classes": ["a"]}, "isn't an image"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "words"), ERRORS)
 def test_errors_are_sentences(client, name, arguments, words):
     with pytest.raises(AppError) as error:
         client.predict(**arguments, api_name=f"/{name}")

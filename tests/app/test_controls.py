@@ -101,18 +101,18 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
         assert name != "export" or str(Intervention.parse(str(settings.ablate))) in fitted
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "words"),
-    [
-        ("heads/ablate", {"ablate": "L9.H9"}, "L9.H9 isn't in organism"),
-        ("heads/inspect", {"head": "L7.H0 L7.H1"}, "'L7.H0 L7.H1'"),
-        ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
-        ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
-        ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
-        ("classify", {"template": "no place"}, "must hold {} once"),
-        ("tables/show", {"analysis": "0" * 16}, "have been deleted"),
-    ],
-)
+BAD_FORMS = [
+    ("heads/ablate", {"ablate": "L9.H9"}, "L9.H9 isn't in organism"),
+    ("heads/inspect", {"head": "L7.H0 L7.H1"}, "'L7.H0 L7.H1'"),
+    ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
+    ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
+    ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
+    ("classify", {"template": "no place"}, "must hold {} once"),
+    ("tables/show", {"analysis": "0" * 16}, "have been deleted"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "words"), BAD_FORMS)
 def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
     screen = opened(app, {"tab": "classify", "gallery": SMALL})
     with pytest.raises(InputError) as error:

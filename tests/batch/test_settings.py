@@ -98,30 +98,30 @@ def test_the_prices_in_the_documents_are_those_printed(dry_run):
 COMPUTE = "compute --model {tiny} --texts {texts} --out {out}"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("compute --out {out} --model organsim", "organism"),
-        (f"{COMPUTE} --k 400", "fewer than --k 400"),
-        (f"{COMPUTE} --ablate L99.H1", "L99"),
-        (f"{COMPUTE} --top 5", "--top requires --gallery."),
-        (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two datasets are named"),
-        ("compute --k 7,x", "'7,x' must be whole numbers or ranges of them, such as 5,7 or 8-11."),
-        (f"{COMPUTE} --judges gpt", "is not a judge"),
-        ("compute --out {out} --texts NOTICE --labeler compatible:a@http://localhost:9", "have a concept"),
-        ("localize --model {tiny} --max-images 20 --method guessing", "no method 'guessing'; there are"),
-        ("search --model {tiny} --max-images 20 --save --results /nowhere/at", "/nowhere/at"),
-        ("audit --prompts nope", "no prompt set 'nope'"),
-        ("audit --attribute gender,age", "no attribute 'age'"),
-        ("audit --model organism --model organism", "same folder"),
-        ("mitigate --out docs", "already exists; give a new folder for --out"),
-        ("mitigate --method prayer", "no method 'prayer'; there are ablation, scaling"),
-        ("mitigate --method LEACE --max-images 20 --out {out}/x", "can't hold LEACE: It adds a constant"),
-        ("bias --gallery world/none --csv docs", "docs is a folder; give the name of a file"),
-        ("export --model none --out NOTICE/x", "NOTICE/x cannot be written to: Not a directory"),
-        ("report --results hf://datasets/a/b", "could not be loaded"),
-    ],
-)
+MISTAKES = [
+    ("compute --out {out} --model organsim", "organism"),
+    (f"{COMPUTE} --k 400", "fewer than --k 400"),
+    (f"{COMPUTE} --ablate L99.H1", "L99"),
+    (f"{COMPUTE} --top 5", "--top requires --gallery."),
+    (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two datasets are named"),
+    ("compute --k 7,x", "'7,x' must be whole numbers or ranges of them, such as 5,7 or 8-11."),
+    (f"{COMPUTE} --judges gpt", "is not a judge"),
+    ("compute --out {out} --texts NOTICE --labeler compatible:a@http://localhost:9", "have a concept"),
+    ("localize --model {tiny} --max-images 20 --method guessing", "no method 'guessing'; there are"),
+    ("search --model {tiny} --max-images 20 --save --results /nowhere/at", "/nowhere/at"),
+    ("audit --prompts nope", "no prompt set 'nope'"),
+    ("audit --attribute gender,age", "no attribute 'age'"),
+    ("audit --model organism --model organism", "same folder"),
+    ("mitigate --out docs", "already exists; give a new folder for --out"),
+    ("mitigate --method prayer", "no method 'prayer'; there are ablation, scaling"),
+    ("mitigate --method LEACE --max-images 20 --out {out}/x", "can't hold LEACE: It adds a constant"),
+    ("bias --gallery world/none --csv docs", "docs is a folder; give the name of a file"),
+    ("export --model none --out NOTICE/x", "NOTICE/x cannot be written to: Not a directory"),
+    ("report --results hf://datasets/a/b", "could not be loaded"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES)
 def test_a_mistake_is_answered_in_a_sentence(words, says, tiny_folder, texts, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     assert command_line.main(words.format(tiny=tiny_folder, texts=texts, out=tmp_path).split()) == 2
