@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import ccs
+from benchmarks.families import FAMILIES
 from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
@@ -16,9 +17,7 @@ from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables
 from tests.support.encoders import TOLERANCE, pixels
 
-# One of each family, by how tokens are made, attended to and read.
-ARCHITECTURES = ["ViT-B-32", "ViT-B-16-SigLIP2", "PE-Core-B-16", "EVA02-B-16", "ViTamin-S", "ViT-L-14-CLIPA"]
-ARCHITECTURES += ["coca_ViT-B-32", "RN50", "MobileCLIP-B", "vit_relpos_medium_patch16_cls_224"]
+ARCHITECTURES = [family.measured for family in FAMILIES.values()] + ["vit_relpos_medium_patch16_cls_224"]
 OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
 
 

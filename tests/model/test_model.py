@@ -1,8 +1,6 @@
 """Loading models by valid and invalid names, and agreement of embeddings with open_clip."""
 
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from benchmarks.families import plain
 from ccs import HeadSet
 from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
+from tests.support.app_process import run_python
 from tests.support.tiny_model import tiny_config, write_tiny_model
 
 
@@ -36,7 +35,7 @@ def test_bundled_models_need_no_open_clip():
     """Their agreement with it is in test_export.py."""
     heavy = "'open_clip', 'timm', 'transformers', 'torchvision', 'torch._dynamo'"
     code = f"import sys, ccs; ccs.load('organism').embed_texts(['a']); print({{{heavy}}} & {{*sys.modules}})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+    assert run_python("-c", code).strip() == "set()"
 
 
 def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
