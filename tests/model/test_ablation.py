@@ -89,46 +89,19 @@ def blocks(model):
     return next(part for part in lists if len(part) > 2)
 
 
-def on_weights(change):
-    """A case that changes each projection, and the plain model with the weights that result."""
+def each_projection(change):
+    def change_all(model):
+        for projection in projections(model):
+            change(projection)
 
-    def make(model):
-        plain = copy.deepcopy(model)
-        for changed, projection in zip(projections(model), projections(plain), strict=True):
-            change(changed)
-            changed.eval()
-            projection.weight.data = changed.weight.detach().clone()
-        return model, plain
-
-    return make
-
-
-def in_place(change):
-    """A case that wraps or changes a model and leaves its weights as they are."""
-
-    def make(model):
-        changed = copy.deepcopy(model)
-        wrapped = change(changed)
-        return changed if wrapped is None else wrapped, model
-
-    return make
+    return change_all
 
 
 def lora(model):
     layers = nn.MultiheadAttention if hasattr(model, "proj") else nn.Linear
     names = [name for name, part in model.named_modules() if isinstance(part, layers)]
     config = peft.LoraConfig(r=2, target_modules=names, init_lora_weights=False)
-    adapted = peft.get_peft_model(model, config).eval()
-    return adapted, copy.deepcopy(adapted).merge_and_unload()
-
-
-def int8(model):
-    quantize_(model, Int8WeightOnlyConfig(), filter_fn=lambda part, _: type(part) is nn.Linear)
-    plain = copy.deepcopy(model)
-    for part in plain.modules():
-        if hasattr(getattr(part, "weight", None), "dequantize") and type(part) is nn.Linear:
-            part.weight = nn.Parameter(part.weight.dequantize())
-    return model, plain
+    return peft.get_peft_model(model, config).eval()
 
 
 def fsdp1(model, inner=0, orig=True):
@@ -151,23 +124,22 @@ def checkpointed(model):
 
 
 CASES = {
-    "plain": in_place(lambda model: None),
-    "compiled": in_place(partial(torch.compile, backend="eager", fullgraph=True)),
-    "checkpointed": in_place(checkpointed),
-    "DDP": in_place(DistributedDataParallel),
-    "FSDP1": in_place(fsdp1),
-    "FSDP1 of attention": in_place(partial(fsdp1, inner=1)),
-    "FSDP1, flat parameters": in_place(partial(fsdp1, orig=False)),
-    "FSDP2": in_place(fsdp2),
-    "accelerate": in_place(partial(attach_align_device_hook, execution_device=CPU)),
-    "offloaded": in_place(
-        partial(cpu_offload, execution_device=CPU, preload_module_classes=["MultiheadAttention"])
-    ),
+    "plain": lambda model: None,
+    "compiled": partial(torch.compile, backend="eager", fullgraph=True),
+    "checkpointed": checkpointed,
+    "DDP": DistributedDataParallel,
+    "FSDP1": fsdp1,
+    "FSDP1 of attention": partial(fsdp1, inner=1),
+    "FSDP1, flat parameters": partial(fsdp1, orig=False),
+    "FSDP2": fsdp2,
+    "accelerate": partial(attach_align_device_hook, execution_device=CPU),
+    "offloaded": partial(cpu_offload, execution_device=CPU, preload_module_classes=["MultiheadAttention"]),
     "LoRA": lora,
-    "weight_norm": on_weights(parametrizations.weight_norm),
-    "pruned": on_weights(partial(prune.random_unstructured, name="weight", amount=0.3)),
-    "int8": int8,
+    "weight_norm": each_projection(parametrizations.weight_norm),
+    "pruned": each_projection(partial(prune.random_unstructured, name="weight", amount=0.3)),
+    "int8": partial(quantize_, config=Int8WeightOnlyConfig(), filter_fn=lambda of, _: type(of) is nn.Linear),
 }
+"""What wraps a model, or changes it in place."""
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +155,14 @@ def _process_group():
 def test_every_wrapper(encoder, case):
     torch._dynamo.reset()
     torch.manual_seed(0)
-    wrapped, plain = CASES[case](encoder)
+    plain, changed = copy.deepcopy(encoder), CASES[case](encoder)
+    wrapped = encoder if changed is None else changed
+    if case == "LoRA":
+        plain = copy.deepcopy(wrapped).merge_and_unload()
+    elif case in ("weight_norm", "pruned", "int8"):
+        linears = ([part for part in of.modules() if isinstance(part, nn.Linear)] for of in (plain, wrapped))
+        for part, changed_part in zip(*linears, strict=True):
+            part.weight.data = changed_part.weight.detach().dequantize().clone()
     wanted, before = features(zeroed(plain, FACTORS)(PIXELS)), features(wrapped(PIXELS))
     with ccs.ablate(wrapped, FACTORS):
         ablated = features(wrapped(PIXELS))
