@@ -37,6 +37,8 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # PyTorch's threads sleep while they wait. By default they spin, which takes the cores from other visitors.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if os.environ.get("SPACE_ID"):  # Uvicorn reads visitors' addresses from a Space's proxies, which are private
+    os.environ["FORWARDED_ALLOW_IPS"] = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError, vali
 
 import ccs
 from ccs.analysis.inputs import embed_occupations, set_question
-from ccs.app.guard import client_of
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world
@@ -226,7 +225,7 @@ def _checked(function: Callable[..., Any], calls: list[str]) -> Callable[..., An
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         request = LocalContext.request.get()
-        calls.append(client := client_of(request.request.scope) if request and request.request else "")
+        calls.append(client := request.request.scope["client"][0] if request and request.request else "")
         try:
             return strict(**signature.bind_partial(*args, **kwargs).arguments)
         except (ValidationError, InputError) as error:

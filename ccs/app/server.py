@@ -12,11 +12,12 @@ import gradio as gr
 from fastapi import Request
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
+from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
 
 from ccs.app import api, page
 from ccs.app.controls import apply_form, open_screen, parse_query
-from ccs.app.guard import Guard, client_of
+from ccs.app.guard import Guard
 from ccs.app.html import render
 from ccs.app.jobs import SILENT, Job, Jobs, Work
 from ccs.app.routes import ROUTES
@@ -27,7 +28,6 @@ from ccs.errors import InputError
 log = logging.getLogger(__name__)
 
 FIRST, SOON, POLL = 0.1, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
-UNKEPT = {"cache-control": "no-store"}
 
 
 class Pages:
@@ -42,14 +42,14 @@ class Pages:
 
     async def open(self, request: Request) -> Response:
         """Answer with the whole page, of a new visitor."""
-        key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
+        key, session = secrets.token_urlsafe(16), Session(request.scope["client"][0])
 
         def work(job: Job) -> dict[str, str]:
             return page.work(open_screen(self.app, session, dict(request.query_params)), job)
 
-        await self._start(key, session, work).finished(FIRST)
+        await self._start(request, key, session, work).finished(FIRST)
         regions = page.fragment(session.jobs, {}, whole=True)
-        return HTMLResponse(render("page.html", key=key, regions=regions), headers=UNKEPT)
+        return HTMLResponse(render("page.html", key=key, regions=regions))
 
     async def click(self, request: Request, path: str) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed or why nothing did.
@@ -63,7 +63,7 @@ class Pages:
             fields: dict[str, Any] = {"page": "", "at": "", **form, "files": files}
             key = str(fields["page"])
             if (session := self.sessions.find(key)) is None:
-                key, session = secrets.token_urlsafe(16), Session(client_of(request.scope))
+                key, session = secrets.token_urlsafe(16), Session(request.scope["client"][0])
             screen = await run_in_threadpool(open_screen, self.app, session, parse_query(str(fields["at"])))
             before, analysis, session.notices = screen.state, None, ()
             try:
@@ -75,13 +75,15 @@ class Pages:
                 session.notify("That didn't work; the error was logged.")
         session.jobs = {kind: job for kind, job in session.jobs.items() if not job.stopped}
         if analysis is not None:
-            self._start(key, session, analysis, "analysis")
+            self._start(request, key, session, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
-        await self._start(key, session, partial(page.work, screen, fresh=not same)).finished(SOON)
+        work = partial(page.work, screen, fresh=not same)
+        await self._start(request, key, session, work).finished(SOON)
         return _answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
 
-    def _start(self, key: str, session: Session, work: Work, kind: str = "view") -> Job:
+    def _start(self, request: Request, key: str, session: Session, work: Work, kind: str = "view") -> Job:
         """Start work for a page in place of its last work of the kind."""
+        LocalContext.request.set(gr.Request(request))  # its thread asks ZeroGPU in the visitor's name
         if kind in session.jobs:
             session.jobs[kind].stopped = True
         session.jobs[kind] = job = Job(session.client, work, kind)
@@ -111,7 +113,8 @@ class Pages:
         """Answer with a figure of a screen as CSV. Its values wait their turn unless they are kept."""
         screen = await run_in_threadpool(self._screen, request)
         name = request.query_params.get("figure", "")
-        self.jobs.start(job := Job(client_of(request.scope), partial(page.csv, screen, name), "csv"))
+        LocalContext.request.set(gr.Request(request))
+        self.jobs.start(job := Job(screen.session.client, partial(page.csv, screen, name), "csv"))
         await job.finished(SILENT)
         job.stopped = True
         if name not in job.regions:
@@ -121,7 +124,7 @@ class Pages:
     def _screen(self, request: Request) -> Screen:
         """Return the screen that an address names, of the visitor whose page it also names."""
         query = dict(request.query_params)
-        session = self.sessions.find(query.pop("page", "")) or Session(client_of(request.scope))
+        session = self.sessions.find(query.pop("page", "")) or Session(request.scope["client"][0])
         return open_screen(self.app, session, query)
 
     def tables(self, key: str) -> Response:
@@ -132,7 +135,7 @@ class Pages:
 def _answer(request: Request, session: Session, **headers: str) -> Response:
     """Answer with the regions that differ from the browser's."""
     have = parse_query(request.headers.get("x-have", ""))
-    return HTMLResponse(page.fragment(session.jobs, have), headers={**UNKEPT, **headers})
+    return HTMLResponse(page.fragment(session.jobs, have), headers=headers)
 
 
 async def refuse(_: Request, error: Exception) -> Response:
@@ -152,7 +155,7 @@ def make_server(app: App) -> gr.Server:
     """
     server = gr.Server(title="CLIP heads", docs_url=None, redoc_url=None, openapi_url=None)
     server.add_exception_handler(InputError, refuse)
-    server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=api.FUNCTIONS)
+    server.add_middleware(Guard, forms=[*ROUTES, "cancel"], functions=[*api.FUNCTIONS])
     pages = Pages(app)
     server.state.jobs = pages.jobs
     server.api_route("/", methods=["GET", "HEAD"])(pages.open)
