@@ -5,14 +5,12 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
 from ccs import Head, InputError
 from ccs.batch.compute.__main__ import main
-from ccs.batch.compute.inputs import load, shards_of
+from ccs.batch.compute.inputs import shards_of
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
-from ccs.data import ImageSet
 from ccs.texts import pools, textspan
 from tests.support import compute_sample, llm_server
 
@@ -66,17 +64,6 @@ def test_shards_cover_everything_once(items):
     shards = shards_of(items)
     assert (sum(map(len, shards)), shards[-1].stop) == (items, items)
     assert len(shards) < 20_000
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
-    images = pictures(11)
-    data = ImageSet(name="random", images=images, fingerprint="", source="")
-    shards = shards_of(11, 4)
-    batches = list(load(tiny_model, data, [shards[0], shards[2]], batch=3, workers=workers))
-    assert [len(pixels) for pixels, _ in batches] == [3, 1, 3]
-    assert all(list(sizes) == [1] * len(pixels) for pixels, sizes in batches)
-    assert torch.equal(batches[2][0], tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
 
 
 POOL = pools.load_pool("world")
