@@ -25,7 +25,6 @@ ONE = "organism-planted-32"
 
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]

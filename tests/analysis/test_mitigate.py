@@ -58,7 +58,6 @@ def test_the_steps_of_reduce_bias_end_with_a_fairer_model(faces, monkeypatch):
     assert after.loc["mean", "after"] < before.loc["mean", "after"] - 0.1
 
 
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's uploads
 def test_a_chosen_method_is_saved_and_published_recommended_or_not(faces, monkeypatch, capsys, hub):
     monkeypatch.chdir(faces)
     arguments = ["--model", "clip", "--gallery", "faces", "--preserve", "control"]

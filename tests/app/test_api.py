@@ -15,10 +15,9 @@ from gradio_client.exceptions import AppError
 
 import ccs
 from ccs.app import api
-from tests.support import app_process, browser_page, datasets_sample
+from tests.support import app_process, datasets_sample
 from tests.support.app_page import SMALL, small_gallery
 
-pytestmark = browser_page.MARKS
 DOCS = (app_process.ROOT / "docs" / "api.md").read_text("utf-8")
 
 

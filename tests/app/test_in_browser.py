@@ -10,11 +10,10 @@ from PIL import Image
 from ccs.app.views import VIEWS, classify
 from ccs.heads import IMAGE, HeadSet
 from tests.support.app_page import SMALL, opened, rows
-from tests.support.browser_page import MARKS, ablated, done, go
+from tests.support.browser_page import ablated, done, go
 from tests.support.datasets_sample import saved, zipped
 from tests.support.visitor import Visitor
 
-pytestmark = MARKS
 HIGH = "L4.H0 L4.H1 L6.H4 L7.H3 L7.H4 L7.H5"
 SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter(one => one.checkVisibility())

@@ -14,9 +14,6 @@ from ccs.app.services.model_cache import LIVE_MODELS
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_page import beside, do, finished, opened
 from tests.support.app_process import ROOT, run_python, started
-from tests.support.browser_page import MARKS
-
-pytestmark = MARKS
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(app):

@@ -11,11 +11,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from ccs.app import controls, jobs, server, session, views
-from tests.support.browser_page import MARKS
 from tests.support.datasets_sample import saved
 from tests.support.visitor import Visitor
 
-pytestmark = MARKS
 FOREIGN = controls.OTHER_FILES.format("images").partition("'")[2]
 
 

@@ -57,7 +57,6 @@ def test_models_are_compared_and_not_measured_twice(out, monkeypatch, capsys):
         audit_models(out, "--smallest", "9")
 
 
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's uploads
 def test_audits_are_published_as_a_leaderboard_that_grows(out, hub):
     """By the Hub's conventions."""
     for model in MODELS:

@@ -13,9 +13,6 @@ from ccs.results import searches
 from tests.support import app_process, hub_server, local_server
 from tests.support.results_sample import manifest_for, write_model
 
-# huggingface_hub uploads in a way that httpx2 has begun to deprecate
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-
 ADDRESS = "hf://datasets/user/ccs"
 
 

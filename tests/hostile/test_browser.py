@@ -10,8 +10,6 @@ from ccs import results
 from ccs.app.views import VIEWS
 from tests.support import app_page, app_sample, browser_page
 
-pytestmark = browser_page.MARKS
-
 ATTACKS = (
     "<script>window.ran='text'</script>",
     "<img src=x onerror=\"window.ran='img'\">",

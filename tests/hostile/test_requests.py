@@ -14,9 +14,8 @@ import pytest
 from uvicorn.config import Config
 
 from ccs.app import __main__, guard, routes
-from tests.support.browser_page import MARKS, served
+from tests.support.browser_page import served
 
-pytestmark = MARKS
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 JSON = {"Content-Type": "application/json"}
 

@@ -61,7 +61,6 @@ def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pi
     assert str(heads) in card
 
 
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
 def test_the_command_publishes_a_model_with_its_origin(tiny_folder, tiny_model, tmp_path, hub):
     base = shutil.copytree(tiny_folder, tmp_path / "base")
     (base / "README.md").write_text("---\nlicense: apache-2.0\nbase_model: user/tiny\n---\n")

@@ -12,12 +12,6 @@ from ccs.app.server import launch, make_server
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 BACK = "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
 
-# Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
-MARKS = [
-    pytest.mark.filterwarnings(r"ignore::Warning:gradio\..*"),
-    pytest.mark.filterwarnings("ignore:.*playwright-artifacts:ResourceWarning"),
-]
-
 
 @pytest.fixture(scope="module")
 def served_app(app):

@@ -76,9 +76,17 @@ class Hub(LocalServer):
         self.repositories[kind, name] = Repository(False)
         self.repositories[kind, name].commit(files, "made")
 
-    def files(self, name):
-        """Return the files of a dataset's last commit."""
-        return self.repositories["datasets", name].commits[-1].files
+    def files(self, name, kind="datasets"):
+        """Return the files of a repository's last commit.
+
+        Args:
+            name: OWNER/NAME.
+            kind: datasets, models, or spaces.
+
+        Returns:
+            Content by path.
+        """
+        return self.repositories[kind, name].commits[-1].files
 
     def dispatch(self, request):
         path = urlsplit(request.environ["RAW_URI"]).path
