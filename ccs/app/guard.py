@@ -21,7 +21,6 @@ HEADERS = {
     "frame-ancestors 'self' https://huggingface.co https://*.hf.space",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
-    "cache-control": "no-store",
 }
 
 
@@ -54,7 +53,8 @@ class Guard:
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                cached = "no-cache" if path.startswith("/assets/") else "no-store"  # no-cache: if unchanged
+                MutableHeaders(scope=message).update({**HEADERS, "cache-control": cached})
             await send(message)
 
         async def replay() -> Message:
