@@ -5,7 +5,6 @@ import pytest
 import torch
 from timm.models import vision_transformer
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
 from torch.nn import functional as F
 
 import ccs
@@ -25,16 +24,12 @@ HEADS = HeadSet.parse("L0.H1 L1.H0")
 DIM = 24  # of the tiny model
 
 
-class SmallViT(nn.Module):
+class SmallViT(VisionTransformer):
     """A Vision Transformer where this package doesn't look for it; it reads the mean of all tokens."""
 
     def __init__(self):
-        super().__init__()
         sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
-        self.vit = VisionTransformer(**sizes, num_classes=DIM, class_token=False, global_pool="avg")
-
-    def forward(self, pixels):
-        return self.vit(pixels)
+        super().__init__(**sizes, num_classes=DIM, class_token=False, global_pool="avg")
 
 
 def decompose_block(layer):
@@ -50,8 +45,7 @@ def decompose_block(layer):
     )
 
 
-def decompose(module):
-    vit = module.vit
+def decompose(vit):
     linear = Linear(lambda: vit.head.weight.T, lambda: vit.head.bias)
     return Parts(
         stem=lambda pixels: vit.patch_embed(pixels) + vit.pos_embed,
