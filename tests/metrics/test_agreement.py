@@ -29,12 +29,9 @@ def test_alpha_of_the_worked_example():
 
 def plain_compare(people, judges):
     """One person, one panel, pair by pair."""
-    left, right = [], []
-    for i, answer in enumerate(people[0]):
-        votes = [judge[i] for judge in judges]
-        if answer is not None and None not in votes:
-            left.append(answer)
-            right.append(all(votes))
+    rated = zip(people[0], *judges, strict=True)
+    pairs = [(answer, all(votes)) for answer, *votes in rated if None not in (answer, *votes)]
+    left, right = zip(*pairs, strict=True) if pairs else ((), ())
     kappa = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
     varied = len(set(left)) > 1 and len(set(right)) > 1
     return {

@@ -52,10 +52,6 @@ def test_the_ceiling_is_the_best_of_all_tops_and_no_ranking_passes_it():
     assert skew.ceiling([30, 30], 12) == pytest.approx(np.log(2))
 
 
-def of_groups(codes):
-    return np.equal.outer(np.arange(codes.max() + 1), codes)
-
-
 def plain_levels(name, row, codes, part, weight):
     """Each group's mean score, or by how much over half of its pairs with others it ranks higher in."""
     levels = []
@@ -76,7 +72,7 @@ def test_preferences_are_of_the_highest_group_of_all_or_of_the_other_half(name):
     codes, half = np.arange(n) % 3, np.arange(n) % 4 < 2
     scores = rng.integers(0, 20, (4, n)).astype(float)  # with ties
     drawn = rng.integers(0, 3, (n, 2)).astype(float)
-    preferences = group_gaps.preference(name, scores, of_groups(codes), half, drawn)
+    preferences = group_gaps.preference(name, scores, np.equal.outer(np.arange(3), codes), half, drawn)
     parts = (half, ~half) if name in group_gaps.CROSS_FITTED else [np.ones(n, bool)] * 2
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
