@@ -60,9 +60,7 @@ def test_heads_by_ccs_and_by_labels_of_people(evidence):
 
     def order(name, shares, ccs, labels=["Colors"] * 4):
         """By the shares of a text of women and of one of colors, CCS and labels of four heads."""
-        spans = [
-            [Span(f"text {i}", share, i) for i, share in enumerate(head_shares)] for head_shares in shares
-        ]
+        spans = [[Span(f"text {i}", share, i) for i, share in enumerate(of_head)] for of_head in shares]
         scores = dict(zip(chosen_heads, map(HeadScore, ccs, labels), strict=True))
         reading = replace(evidence.reading, spans=dict(zip(chosen_heads, spans, strict=True)), scores=scores)
         ranked = rank_heads(methods.METHODS[name](replace(evidence, read=lambda: reading)))

@@ -8,7 +8,6 @@ import pytest
 
 import ccs
 from ccs import HeadSet
-from ccs.analysis.audit import audit
 from ccs.analysis.bias import rank_gallery
 from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
@@ -16,7 +15,7 @@ from ccs.metrics.ranking import cosines
 from ccs.texts.prompts import load_prompts
 from tests.support.bias_sample import plain_skews
 
-CROSSED = "gender,skin tone"
+CROSSED, OFF = "gender,skin tone", "L5.H0 L6.H1"
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +30,13 @@ def gallery():
 
 @pytest.fixture(scope="module")
 def result(model, gallery):
-    return audit(
-        model, gallery, dataset="world/occupations", prompts=["gallery", "traits"], ablate="L5.H0 L6.H1"
-    )
+    return ccs.audit(model, gallery, dataset="world/occupations", prompts=["gallery", "traits"], ablate=OFF)
 
 
 def test_rankings_are_those_of_bias(model, gallery, result):
     rows = result.section("ranking").set_index(["attribute", "prompts", "metric"])
     for attribute, prompts in (("skin tone", None), ("gender", "traits"), (CROSSED, None)):
-        table = ccs.bias(model, gallery, attribute=attribute, prompts=prompts, ablate="L5.H0 L6.H1")
+        table = ccs.bias(model, gallery, attribute=attribute, prompts=prompts, ablate=OFF)
         title = load_prompts(prompts).title if prompts else "occupations of world/faces"
         for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
             mean, row = table.of(metric).loc["mean"], rows.loc[(attribute, title, metric)]
@@ -58,7 +55,7 @@ def test_each_ablated_head_moves_a_part_of_the_preference(model, gallery, result
 
 
 def test_accuracy_is_that_of_accuracy(model, result):
-    table = ccs.accuracy(model, "world/occupations", ablate="L5.H0 L6.H1").rows
+    table = ccs.accuracy(model, "world/occupations", ablate=OFF).rows
     assert result.section("accuracy")["after"].tolist() == [table["after"][0]]
     assert result.section("worst class")["after"].item() == table["after"][1:].min()
 
@@ -78,7 +75,7 @@ def test_max_skew_of_crossed_groups_is_a_plain_count(model, gallery, result):
 
 def test_harm_rates_are_plain_counts(model, gallery):
     harms = load_prompts("clip-harms")
-    result = audit(model, gallery, prompts="gallery", attributes=["gender"]).section("harm")
+    result = ccs.audit(model, gallery, prompts="gallery", attributes=["gender"]).section("harm")
     texts = ["man", "woman", *harms.names]
     units = model.embed_texts([f"a photo of a {text}" for text in texts])
     nearest = (model.embed_images(list(gallery.images)) @ units.T).argmax(axis=1)

@@ -1,5 +1,7 @@
 """The split into a general and an occupation-specific preference, against plain loops and known answers."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -50,11 +52,9 @@ def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
     cells = preference.block_scores(logits, codes)
     prompts, blocks, _ = cells.shape
     same, other = [], []
-    for p in range(prompts):
-        for q in range(prompts):
-            for a in range(blocks):
-                products = [cells[p, a] @ cells[q, b] for b in range(blocks) if a != b]
-                (same if p == q else other).extend(products)
+    for p, q, a, b in product(range(prompts), range(prompts), range(blocks), range(blocks)):
+        if a != b:
+            (same if p == q else other).append(cells[p, a] @ cells[q, b])
     wanted = {"total": np.mean(same), "general": np.mean(other), "specific": np.mean(same) - np.mean(other)}
     parts = preference.measure_parts(logits, codes)
     assert {name: getattr(parts, name)[0] for name in wanted} == pytest.approx(wanted)

@@ -38,10 +38,8 @@ def plain_score_gap(images, prompts, groups, pools):
     """Prompt by prompt and group by group."""
     variances = []
     for p, prompt in enumerate(prompts):
-        means = [
-            np.mean([image @ prompt for i, image in enumerate(images) if groups[i] == g and pools[p][i]])
-            for g in sorted(set(groups))
-        ]
+        scores = images @ prompt
+        means = [scores[(groups == g) & pools[p]].mean() for g in sorted(set(groups))]
         variances.append(np.mean([(mean - np.mean(means)) ** 2 for mean in means]))
     return np.sqrt(np.mean(variances))
 
