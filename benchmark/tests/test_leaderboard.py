@@ -24,7 +24,6 @@ ONE = "organism-planted-32"
 """A model in which one attribute was planted."""
 
 
-# huggingface_hub uploads in a way that httpx2 has begun to deprecate
 def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]
@@ -71,16 +70,15 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     board = leaderboard.page(joined_cells, {ONE: ccs_benchmark.truth(ONE)}, "user/planted")
     assert '<tr class="submitted"><td>find</td>' in board
     theirs = cells["method"] != "planted heads"
-    for change, says in (
-        ({"average_precision": 1.5}, "shares outside 0 to 1"),
-        ({"max_skew_taken": "<b>"}, "no numbers"),
-        ({"method": "learned mask"}, r"holds cells of \['learned mask'\]"),
-        ({"max_skew_taken": 0.9}, "max_skew_taken is .* where last.parquet has 0.900"),
-        ({"seed": 1}, "lacks 1 of 1 cases"),
+    for column, value, says in (
+        ("average_precision", 1.5, "shares outside 0 to 1"),
+        ("max_skew_taken", "<b>", "no numbers"),
+        ("method", "learned mask", r"holds cells of \['learned mask'\]"),
+        ("max_skew_taken", 0.9, "max_skew_taken is .* where last.parquet has 0.900"),
+        ("seed", 1, "lacks 1 of 1 cases"),
     ):
-        pd.concat([cells[~theirs], cells[theirs].assign(**change)]).astype(
-            {column: type(value) for column, value in change.items()}
-        ).to_parquet(table)
+        changed = cells[theirs].assign(**{column: value})
+        pd.concat([cells[~theirs], changed]).astype({column: type(value)}).to_parquet(table)
         with pytest.raises(InputError, match=says):
             check_submission.check(file, models=[ONE])
     table.write_bytes(b"PAR1")

@@ -1,6 +1,7 @@
 """Scores of methods: the protocol against a slow copy, kept cells, means over bases; the natural track."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,14 +93,13 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
 
 
 def test_figures_are_means_over_models_each_counted_once():
+    known = {"weights": "w", "took": 0.8, "passes": 2.0, "heads": ""}
     rows = [
-        {"model": model, "base": model, "weights": "w", "attribute": attribute, "seed": seed}
-        | {"method": method, "took": 0.8}
+        known
+        | {"model": model, "base": model, "attribute": attribute, "seed": seed, "method": method}
         | dict.fromkeys(scoring.FIGURES, value)
-        | {"passes": 2.0, "heads": ""}
         for model, attributes in (("a", ("gender", "skin tone")), ("b", ("gender",)))
-        for attribute in attributes
-        for seed in range(2)
+        for attribute, seed in product(attributes, range(2))
         for method, value in (("one", 0.8 if model == "a" else 0.4), ("two", 0.3))
     ]
     weak = [row | {"model": "c", "base": "c", "took": 0.1} for row in rows[:2]]

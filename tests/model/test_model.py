@@ -60,16 +60,6 @@ def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data)
     assert not ours.equals(rows)
 
 
-def test_heads_of_both_encoders_have_names_and_stay_apart(tiny_model):
-    texts, off = ["a dog", "two dogs in the snow", "a cat"], HeadSet.parse("T0.H1 T1.H0")
-    plain, units = tiny_model.embed_texts(texts, ablate=[HeadSet(), off])
-    assert np.abs(units - plain).max() > 1e-3
-    with pytest.raises(ccs.InputError, match=r"T0\.H1 is a head of the text encoder, not"):
-        tiny_model.embed_images(torch.zeros(1, 3, 32, 32), off)
-    with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image encoder, not"):
-        tiny_model.embed_texts(texts, ablate=HeadSet.parse("L0.H1"))
-
-
 def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_model):
     x, nan, off = torch.zeros(2, 3, 32, 32), torch.nan, HeadSet.parse("L5.H1 L4.H0")
     np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(off), off]))
@@ -79,6 +69,8 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
         (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
         (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
+        (lambda: tiny_model.embed_images(x, "T0.H1"), r"T0\.H1 is a head of the text encoder, not"),
+        (lambda: tiny_model.embed_texts(["a"], ablate=off), r"L4\.H0 is a head of the image encoder, not"),
         (lambda: ccs.load(None), "There is no model 'None'"),
         (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
         (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
