@@ -1,20 +1,16 @@
 """A panel as a whole: the cache, a kill, limits and the budget; and the labeler."""
 
 import json
-import signal
-import subprocess
-import sys
+import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from ccs import Head, InputError, paper
-from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.texts.pools import make_pool
-from tests.support.llm_server import SERVERS, LLMServer, cut, hang, refuse, reply, status
+from tests.support.llm_server import SERVERS, LLMServer, cut, refuse, reply, status
 
 QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 
@@ -84,29 +80,21 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(se
         assert len(server.asked) == 2  # equal questions are one request, whose answer was kept
 
 
-def ask(spec, cache):
-    Panel(spec, JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)).judge(QUESTIONS)
-
-
-def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings):
+def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
+    """On a copy of the cache from the moment of the fourth request, as a kill would leave it."""
+    one_by_one, left = replace(settings, concurrency=1), tmp_path / "left"
     with LLMServer() as server:
-        started = []
 
-        def kill(*arguments):
-            started[0].kill()
-            started[0].wait()
-            return hang(*arguments)
+        def leave(*arguments):
+            shutil.copytree(settings.cache.parent, left)
+            return reply()(*arguments)
 
-        server.acts.extend([reply()] * 3 + [kill])
-        script = "import sys; from tests.judges.test_judges_panel import ask; ask(*sys.argv[1:])"
-        started.append(subprocess.Popen([sys.executable, "-c", script, server.spec, str(settings.cache)]))
-        assert started[0].wait(120) == -signal.SIGKILL
-        assert len(server.asked) == 4
-        server.released.set()
-        judged = Panel(server.spec, settings).judge(QUESTIONS)
+        server.acts.extend([reply()] * 3 + [leave])
+        Panel(server.spec, one_by_one).judge(QUESTIONS)
+        requests = [request.user for request in server.asked]
+        judged = Panel(server.spec, replace(one_by_one, cache=left / settings.cache.name)).judge(QUESTIONS)
         assert [[text.verdict for text in texts] for (texts,) in judged] == [[True] * 2] * 6
-        answered = [request.user for request in server.asked[:3] + server.asked[4:]]
-        assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
+        assert [request.user for request in server.asked[6:]] == requests[3:]  # the fourth had no answer yet
 
 
 TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
