@@ -102,7 +102,6 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
 
 
 BAD_FORMS = [
-    ("heads/ablate", {"ablate": "L9.H9"}, "L9.H9 isn't in organism"),
     ("heads/inspect", {"head": "L7.H0 L7.H1"}, "'L7.H0 L7.H1'"),
     ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
     ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),

@@ -12,24 +12,21 @@ import pytest
 from ccs import results
 from ccs.batch import annotate
 from ccs.metrics import agreement
-from tests.support.results_sample import write
+from tests.support.results_sample import HASH, write
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
 read = partial(pd.read_csv, dtype=str, keep_default_na=False)
 
 
-def judgment_rows(model, seed, heads=12, k=5):
-    """Judgments of three judges; now and then one is unscored."""
+def judgment_rows(model, seed):
+    """Judgments of three judges on 60 texts; now and then one is unscored."""
     rng, rows = np.random.default_rng(seed), []
-    for head, rank in product(range(heads), range(k)):
-        fits = rng.random() < 0.6
-        place = {"model": model, "weights": "0123456789abcdef", "layer": 6, "head": head, "rank": rank}
-        place |= {"text": f"text {head}-{rank}, said {model}", "label": f"Concept {head % 3}", "reason": ""}
-        for judge in JUDGES:
-            verdict = None if rng.random() < 0.03 else bool(fits if rng.random() < 0.85 else not fits)
-            cause = "refusal" if verdict is None else ""
-            rows.append({**place, "judge": judge, "verdict": verdict, "cause": cause})
+    for head, rank, judge in product(range(12), range(5), JUDGES):
+        row = {"model": model, "weights": HASH[:16], "layer": 6, "head": head, "rank": rank, "judge": judge}
+        row |= {"text": f"text {head}-{rank}, said {model}", "label": f"Concept {head % 3}", "reason": ""}
+        verdict = rng.choice(np.array([True, False, None]), p=[0.7, 0.27, 0.03])
+        rows.append(row | {"verdict": verdict, "cause": "refusal" if verdict is None else ""})
     return rows
 
 

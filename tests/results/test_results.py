@@ -8,7 +8,7 @@ import pytest
 
 from ccs import InputError, results
 from ccs.results import Results, queries, schema
-from tests.support.results_sample import manifest_for, sample_rows, write_model
+from tests.support.results_sample import manifest_for, sample_rows
 
 
 @pytest.mark.parametrize("name", list(schema.TABLES))
@@ -39,11 +39,9 @@ def test_wrong_rows_and_manifests_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_path):
-    assert results.load().source.startswith("the bundled results")
+def test_folders_that_are_not_there_and_names_of_none(tmp_path):
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
-    assert results.read_results(write_model(tmp_path, "ViT-B-32/openai")).model == "ViT-B-32/openai"
     with pytest.raises(InputError, match="holds no letter"):
         results.folder_name("../..")
 
