@@ -1,6 +1,6 @@
 """What all tests share: tiny CLIP models of random weights, random images, and the rule on skipped tests.
 
-A test may be skipped for two reasons only: it reads real data in ../shared (`@pytest.mark.shared("data/x")`),
+A test may be skipped for two reasons only: it reads ../shared, which is not in git (`@pytest.mark.shared`),
 or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test fails the run.
 """
 
@@ -16,7 +16,6 @@ from PIL import Image
 
 import ccs
 from tests.support.hub_server import TOKEN, Hub
-from tests.support.shared import SHARED
 from tests.support.tiny_model import write_tiny_model
 
 torch.set_num_threads(1)
@@ -34,14 +33,6 @@ def pytest_collection_modifyitems(config, items):
         weekly = [item for item in items if item.get_closest_marker("weekly")]
         config.hook.pytest_deselected(items=weekly)
         items[:] = [item for item in items if item not in weekly]
-
-
-def pytest_runtest_setup(item):
-    for mark in item.iter_markers("shared"):
-        if not (SHARED / mark.args[0]).exists():
-            pytest.skip(f"needs ../shared/{mark.args[0]}")
-    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,5 +1,7 @@
 """What a GPU computes is what the CPU computes; where there is none, one is pretended (support/pretended)."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -21,15 +23,13 @@ ARCHITECTURES = [family.measured for family in FAMILIES.values()] + ["vit_relpos
 OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
 
 
-@pytest.fixture(params=["pretended", pytest.param("real", marks=pytest.mark.gpu)])
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.gpu) for kind in ("pretended", "real")])
 def cuda(request, monkeypatch):
-    """The name of a GPU: a pretended one, and a real one where there is one."""
-    if request.param == "real":
-        yield "cuda"
-        return
-    if torch.cuda.is_available():
-        pytest.skip("there is a real one")
-    with pretended.gpu(monkeypatch):
+    """The name of a GPU: a real one where there is one, else a pretended one."""
+    is_real = torch.cuda.is_available()
+    if is_real != (request.param == "real"):
+        pytest.skip("needs a GPU" if request.param == "real" else "there is a real one")
+    with nullcontext() if is_real else pretended.gpu(monkeypatch):
         yield "cuda"
 
 
