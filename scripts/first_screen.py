@@ -1,34 +1,65 @@
-"""Write the embeddings that the app's first screen shows: `python -m scripts.first_screen`."""
+"""Write what the app's first screen needs of a bundled model: `python -m scripts.first_screen`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
+import ccs
 from ccs import bundled, results
 from ccs.app.controls import open_screen
-from ccs.app.services.galleries import DRAWN, PICTURES, SEED
+from ccs.app.page import work
+from ccs.app.services.galleries import Galleries
+from ccs.app.services.model_cache import Cache
 from ccs.app.session import App, Session
-from ccs.app.views.classify import find_story
-from ccs.data.open import open_gallery, open_images
-from ccs.heads import HeadSet
+from ccs.files import sha256
 
 MODEL = "organism"  # the app opens on it
+KINDS = ("story", "texts", "embedded", "contribution")  # of values that need the model
 
 
-def compute() -> dict[str, np.ndarray]:
-    """Return the faces' embeddings, and the contributions of the head that the screen shows."""
-    screen = open_screen(App(results.load()), Session(), {"tab": "start", "model": MODEL})
-    model, (head, _) = screen.model, find_story(screen)
-    faces, pictures = open_gallery(DRAWN.people), open_images(DRAWN.pictures, PICTURES, seed=SEED)
-    _, contributions = model.embed_with_contributions(list(pictures.images), HeadSet(), HeadSet([head]))
-    return {
-        f"{model.weights_hash} {faces.fingerprint} ": model.embed_images(list(faces.images)),
-        f"{model.weights_hash} {pictures.fingerprint} {head}": contributions.direct[:, 0],
-    }
+class Recorder(Cache):
+    """A cache that computes all values, and keeps them."""
+
+    def __init__(self) -> None:
+        self.values = dict[Hashable, Any]()
+
+    def get(self, key: Hashable, make: Callable[[], Any], tell: object = None) -> Any:
+        """Return the value of a key.
+
+        Args:
+            key: The key.
+            make: Function that computes the value.
+            tell: Not used.
+        """
+        if key not in self.values:
+            self.values[key] = make()
+        return self.values[key]
+
+
+def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return facts about the model, and the values that its first screen takes from the cache."""
+    app, model = App(results.load()), ccs.load(MODEL)
+    app.model_cache.keep(MODEL, model)
+    cache = app.cache = Recorder()
+    app.galleries = Galleries((), cache)
+    work(open_screen(app, Session(), {"model": MODEL}))
+    # The embeddings of all examples serve only the search for the story.
+    shown = Recorder()
+    shown.values = {key: value for key, value in cache.values.items() if key[0] == "story"}
+    app.cache = shown
+    app.galleries = Galleries((), shown)
+    work(open_screen(app, Session(), {"model": MODEL}))
+    facts = {"file": sha256(Path(bundled.__file__).parent / MODEL / bundled.WEIGHTS)}
+    values = {key: np.ascontiguousarray(v) for key, v in shown.values.items() if key[0] in KINDS}
+    facts |= {"weights": model.weights_hash, "logit_scale": repr(model.logit_scale)}
+    return facts, {bundled.digest(key): value for key, value in values.items()}
 
 
 if __name__ == "__main__":
-    save_file(compute(), Path(bundled.__file__).parent / MODEL / bundled.EMBEDDINGS)
+    facts, values = compute()
+    save_file(values, Path(bundled.__file__).parent / MODEL / bundled.FIRST_SCREEN, facts)

@@ -173,8 +173,8 @@ def warm(app: App, jobs: Jobs) -> None:
     for step in (
         partial(show, "start"),
         partial(show, "bias"),
-        partial(importlib.import_module, "open_clip"),  # takes seconds of the first visit to other models
         partial(show, "start", claim=True),
+        partial(importlib.import_module, "open_clip"),  # takes seconds of the first visit to other models
         partial(show, "heads"),
         partial(sandbox.warm, "ccs.app.services.uploads", "ccs.data.open"),
     ):

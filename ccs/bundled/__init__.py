@@ -1,20 +1,24 @@
 """Facts about the heads of the bundled models: training targets, measured shares, and planted skew."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import TypeAdapter
-from safetensors.numpy import load
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
+from ccs.files import sha256
 from ccs.heads import Head, HeadSet
 
 FILE = "heads.json"
 WORDS = "words.txt"
-EMBEDDINGS = "embeddings.safetensors"
+FIRST_SCREEN, WEIGHTS = "first_screen.safetensors", "open_clip_model.safetensors"
 """Files next to a model's weights."""
 _MODELS = Path(__file__).parent
 
@@ -70,16 +74,42 @@ def _read(model: str, name: str) -> bytes | None:
     return file.read_bytes() if "/" not in model and file.is_file() else None
 
 
-@lru_cache(64)
-def stored_embeddings(model: str) -> Mapping[str, np.ndarray]:
-    """Return a bundled model's embeddings of the images that the app shows first; most models have none.
+class FirstScreen(NamedTuple):
+    """What the app's first screen needs of a bundled model (`scripts/first_screen.py` writes it).
 
-    A key is the hash of the weights, the fingerprint of the images, and the head whose contributions these
-    are ("" for embeddings), so other weights or images never get them.
-    `scripts/first_screen.py` writes them.
+    Attributes:
+        weights: The hash of the model's weights.
+        logit_scale: The model's.
+        values: Digest of a key of the app's cache, which names weights and images, -> embeddings.
     """
-    content = _read(model, EMBEDDINGS)
-    return {} if content is None else load(content)
+
+    weights: str
+    logit_scale: float
+    values: Mapping[str, np.ndarray]
+
+
+@lru_cache(64)
+def first_screen(model: str) -> FirstScreen | None:
+    """Return what is stored for a model's first screen; None for most, and for other weights."""
+    folder = _MODELS / model
+    if "/" in model or not (folder / FIRST_SCREEN).is_file():
+        return None
+    with safe_open(folder / FIRST_SCREEN, "numpy") as stored:
+        facts = stored.metadata()
+    if facts["file"] != sha256(folder / WEIGHTS):
+        return None
+    return FirstScreen(facts["weights"], float(facts["logit_scale"]), load_file(folder / FIRST_SCREEN))
+
+
+def digest(key: object) -> str:
+    """Return the digest by which the value of a key of the app's cache is stored."""
+    return hashlib.sha256(repr(key).encode()).hexdigest()
+
+
+def stored_value(key: object) -> np.ndarray | None:
+    """Return the value of a key of the app's cache, if it is stored for a bundled model's first screen."""
+    screens = [first_screen(folder.name) for folder in _MODELS.iterdir() if folder.is_dir()]
+    return next((s.values[name] for s in screens if s and (name := digest(key)) in s.values), None)
 
 
 def unknown_words(model: str, texts: Iterable[str]) -> list[str]:

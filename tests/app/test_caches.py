@@ -12,9 +12,10 @@ import pytest
 import ccs
 from ccs import Head, HeadSet, bundled, results
 from ccs.app import session
+from ccs.app.services import galleries
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.images import Images
-from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
+from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, Unloaded, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.data import synthetic
 from scripts import first_screen
@@ -75,17 +76,27 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     assert app.example("photographs:0", PHOTO) is not example
 
 
-def test_stored_embeddings_are_those_that_the_model_computes_and_serve_no_other_weights():
-    computed, stored = first_screen.compute(), bundled.stored_embeddings(first_screen.MODEL)
-    assert stored.keys() == computed.keys()  # these weights, these images, and the head on the first screen
+def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_weights(monkeypatch):
+    monkeypatch.setattr(galleries, "open_gallery", ccs.open_gallery)  # all faces and pictures
+    monkeypatch.setattr(galleries, "PICTURES", 300)
+    (facts, computed), stored = first_screen.compute(), bundled.first_screen(first_screen.MODEL)
+    assert (stored.weights, repr(stored.logit_scale)) == (facts["weights"], facts["logit_scale"])
+    assert stored.values.keys() == computed.keys()  # these weights, these images, and the head on the screen
     for key, values in computed.items():
-        np.testing.assert_allclose(stored[key], values, atol=1e-6)
-    faces, trained = synthetic.bias_set("faces"), ccs.load(first_screen.MODEL)
-    images = Images("faces", faces.images[:2], Cache(), fingerprint=faces.fingerprint)
-    assert images.embed(trained, HeadSet()) is stored[f"{trained.weights_hash} {faces.fingerprint} "]
+        np.testing.assert_allclose(stored.values[key], values, atol=1e-6)
+    unloaded, trained = Unloaded(first_screen.MODEL, dict), ccs.load(first_screen.MODEL)
+    cosines = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
+    np.testing.assert_allclose(unloaded.probabilities(cosines), trained.probabilities(cosines), atol=1e-6)
+    faces = synthetic.bias_set("faces")
+    images = Images(("world/faces", faces.fingerprint), faces.images[:2], Cache())
+    assert len(images.embed(trained, HeadSet())) == len(faces.images)  # it is stored
     changed = ccs.load(first_screen.MODEL)
     changed.clip.visual.proj.data *= 2
     assert len(images.embed(changed, HeadSet())) == 2
+    bundled.first_screen.cache_clear()
+    monkeypatch.setattr(bundled, "sha256", lambda file: "")  # another file of weights
+    assert bundled.first_screen(first_screen.MODEL) is None
+    bundled.first_screen.cache_clear()
 
 
 def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):

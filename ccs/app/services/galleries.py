@@ -112,7 +112,7 @@ class Galleries:
         """
         opened = self.find(name, tell)
         groups = getattr(opened, "groups", None) or {}
-        return Images(name, opened.images, self._cache, tell, groups=groups, fingerprint=opened.fingerprint)
+        return Images((name, opened.fingerprint), opened.images, self._cache, tell, groups=groups)
 
 
 def _open(name: str) -> ImageSet:

@@ -17,7 +17,6 @@ from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.model_cache import Cache, hash_of
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import NO_HEADS
-from ccs.bundled import stored_embeddings
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, changes
 
 T = TypeVar("T")
@@ -45,7 +44,6 @@ class Images:
         tell: Publishes the progress.
         originals: The images with their names, if they are a visitor's or an example's.
         groups: Attribute -> the group of each image, if they are people.
-        fingerprint: The dataset's, "" for images of a visitor.
     """
 
     key: Hashable
@@ -54,15 +52,9 @@ class Images:
     tell: Tell = keep_quiet
     originals: tuple[InputImage, ...] = ()
     groups: Mapping[str, Any] = field(default_factory=dict)
-    fingerprint: str = ""
 
     def _keep(self, model: ccs.Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
         return self.cache.get((kind, hash_of(model), self.key, *settings), make, self.tell)
-
-    def _stored(self, model: ccs.Model, head: Head | str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the embeddings, or a head's contributions, that come with a bundled model, or make them."""
-        stored = stored_embeddings(model.name).get(f"{hash_of(model)} {self.fingerprint} {head}")
-        return make() if stored is None else stored
 
     def _parts(self, model: ccs.Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
@@ -114,8 +106,7 @@ class Images:
             doing = f"with {describe_ablation(heads)} embeds" if heads else "embeds, once,"
             return np.concatenate([model.embed_images(p, heads) for p in self._parts(model, start, doing)])
 
-        make = partial(self._keep, model, "embedded", compute, heads)
-        return make() if heads else self._stored(model, "", make)
+        return self._keep(model, "embedded", compute, heads)
 
     def fit(self, model: ccs.Model, ablate: HeadSet) -> HeadSet:
         """Fit an intervention's edits on the people's groups; others are returned as they are.
@@ -129,7 +120,7 @@ class Images:
         from ccs.model.editing import fit_edits
 
         def fit_edits_once() -> HeadSet:
-            self.tell(0.0, f"Fitting edits on {self.key}")
+            self.tell(0.0, f"Fitting edits on {len(self.images)} images")
             edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self._start(model, 0)[0], self.groups)
             return edits | ablate.of_encoder(TEXT)
 
@@ -148,8 +139,10 @@ class Images:
             embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
             return np.concatenate([contributions.direct for _, contributions in embedded])
 
-        at = list(model.heads).index(head)
-        return self._stored(model, head, lambda: self._keep(model, "contributions", embed_parts)[:, at])
+        def select() -> np.ndarray:
+            return self._keep(model, "contributions", embed_parts)[:, list(model.heads).index(head)]
+
+        return self._keep(model, "contribution", select, head)
 
     def attention(self, model: ccs.Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads to each patch, after ablation.

@@ -10,17 +10,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, V
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import numpy as np
 from cachetools import LRUCache, TTLCache
 from PIL import Image
 
 import ccs
 from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
+from ccs.bundled import first_screen, stored_value
 from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
@@ -53,7 +56,8 @@ def size_of(value: Any) -> int:
 class Cache:
     """Values by key, bounded in bytes (`size_of`) together with their keys. Threads may share it.
 
-    Keys are tuples that begin with the kind of the value. A value above the limit is not kept.
+    Keys are tuples that begin with the kind of the value. A value above the limit is not kept. Those of a
+    bundled model's first screen are stored with the model.
 
     Args:
         limit: Bytes.
@@ -79,7 +83,8 @@ class Cache:
             with self._lock:
                 if key in self._items:
                     return cast(T, self._items[key][1])
-            value = make()
+            stored = stored_value(key)
+            value = make() if stored is None else cast(T, stored)
             with self._lock, suppress(ValueError):  # too large for the cache
                 self._items[key] = key, value
             return value
@@ -151,6 +156,29 @@ class Loader(Generic[T]):
                 del self._loads[name]
 
 
+class Unloaded:
+    """A bundled model whose first screen is stored: it is loaded when anything else of it is used.
+
+    Args:
+        name: The model's name.
+        load: Function that returns the model.
+    """
+
+    def __init__(self, name: str, load: Callable[[], ccs.Model]) -> None:
+        stored = first_screen(name)
+        assert stored is not None
+        self.name, self.weights_hash, self._load = name, stored.weights, load
+        self.logit_scale, self.logit_bias = stored.logit_scale, None
+
+    def probabilities(self, cosines: np.ndarray) -> np.ndarray:
+        """Compute probabilities [images, texts] from cosines, as `ccs.Model` does."""
+        odds = np.exp(self.logit_scale * (cosines - cosines.max(axis=1, keepdims=True)))
+        return cast(np.ndarray, odds / odds.sum(axis=1, keepdims=True))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._load(), name)
+
+
 class ModelCache(Loader["ccs.Model"]):
     """Models by name, at most two in memory. Threads may share it.
 
@@ -175,6 +203,21 @@ class ModelCache(Loader["ccs.Model"]):
     def first(self) -> str:
         """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
         return next(name for name in (*self.places, *embedded()) if name not in self.failures)
+
+    def get(self, name: str, tell: Tell = keep_quiet) -> ccs.Model:
+        """Return a model, as `Loader.get` does, but an `Unloaded` one if that may be enough.
+
+        Args:
+            name: The model's name.
+            tell: Publishes the progress.
+
+        Raises:
+            InputError: If the model isn't available.
+        """
+        load = partial(super().get, name, tell)
+        if name in self.loaded or first_screen(self.places.get(name, name)) is None:
+            return load()
+        return cast("ccs.Model", Unloaded(name, load))
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
         """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.

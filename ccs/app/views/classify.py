@@ -68,18 +68,21 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
     has.
     """
     app, state, model = screen.app, screen.state, screen.model
-    if screen.session.uploads or state.classes:
-        candidates = [shown_example(screen)]
-    else:
-        candidates = [app.example(f"{name}:0", state.model) for name in example_names(state.model)]
     heads = screen.records.level("high") or model.heads
+    own = [shown_example(screen)] if screen.session.uploads or state.classes else []
+    names = [] if own else example_names(state.model)
 
-    def search() -> tuple[Head, Example]:
+    def candidate(number: int) -> Example:
+        return own[number] if own else app.example(f"{names[number]}:0", state.model)
+
+    def search() -> tuple[int, int, int]:
+        candidates = [candidate(number) for number in range(len(own or names))]
         sets, stories = [NO_HEADS, *(HeadSet([head]) for head in heads)], []
         images = app.images(tuple(image for example in candidates for image in example.images))
         embedded = np.stack([images.embed(model, ablated) for ablated in sets])
         ends = np.cumsum([len(example.images) for example in candidates])[:-1]
-        for example, of_example in zip(candidates, np.split(embedded, ends, axis=1), strict=True):
+        for number, of_example in enumerate(np.split(embedded, ends, axis=1)):
+            example = candidates[number]
             texts = screen.embed_texts(example.classes, example.templates).T
             shares = np.stack([model.probabilities(embeddings @ texts) for embeddings in of_example])
             first = shares[0].argmax(axis=1)
@@ -87,11 +90,14 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
             if example.answers:
                 costs = costs - (np.array(example.classes)[first] != np.array(example.answers))
             best, at = np.unravel_index(costs.argmax(), costs.shape)
-            stories.append((costs.max(), list(heads)[best], replace(example, images=(example.images[at],))))
+            stories.append((costs.max(), int(best), number, int(at)))
         return max(stories, key=lambda story: story[0])[1:]
 
-    images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
-    return app.cache.get(("story", hash_of(model), images, state.analysis), search)
+    of_own = [(tuple(image.key for image in example.images), example.classes) for example in own]
+    key = ("story", hash_of(model), HeadSet(heads), *names, *of_own)
+    head, number, at = app.cache.get(key, search)
+    example = candidate(number)
+    return list(heads)[head], replace(example, images=(example.images[at],))
 
 
 @post("classify")
