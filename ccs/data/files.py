@@ -165,6 +165,24 @@ def splits_in(path: str) -> set[str]:
     return {SPLITS[word] for word in words if word in SPLITS}
 
 
+def require_one_folder(paths: Iterable[str], source: str, example: str) -> None:
+    """Check that tables or archives, next to splits, are those of one set.
+
+    Args:
+        paths: Paths of files of one split.
+        source: What they are part of, in messages.
+        example: How one folder is chosen, with `{}` for its path.
+
+    Raises:
+        InputError: If they are in several folders, such as the configurations of a set on the Hub.
+    """
+    parts = [[part for part in path.split("/")[:-1] if not splits_in(part)] for path in paths]
+    if len(folders := sorted({"/".join(folder) for folder in parts})) > 1:
+        listed = ", ".join(folder or "the top" for folder in folders[:5])
+        choice = example.format(folders[-1])
+        raise InputError(f"{source!r} has files in several folders ({listed}): choose one, as {choice}.")
+
+
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Describe files that aren't used."""
     groups = defaultdict(list)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
-from ccs.data.files import SPLITS, VIDEOS, Files, OnDisk, list_files, splits_in
+from ccs.data.files import SPLITS, VIDEOS, Files, OnDisk, list_files, require_one_folder, splits_in
 from ccs.data.layouts import read_files
 from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
@@ -106,7 +106,8 @@ def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
         loose = [path for path in listed if path.lower().endswith(VIDEOS)]
         return commit, "", [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
     data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
-    data = [path for path in data if record.config in path.split("/")[:-1]] or data
+    of_config = [path for path in data if f"/{record.config}/" in f"/{path}"]
+    data = of_config if of_config or (record.config and not record.known) else data
     words = {path: splits_in(path) | {*re.split(r"[-_./]", path)} for path in data}
     all_words = set().union(*words.values())
     split = record.split or next((name for name in SPLITS.values() if name in all_words), "")
@@ -114,7 +115,9 @@ def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
     if split_files or split != "train":
         data = split_files
     if not data:
-        raise ValueError(f"it holds no Parquet files of the split {split!r}")
+        raise ValueError(f"it holds no Parquet files of {' '.join(filter(None, (record.config, split)))!r}")
+    if record.kind != "images" and not record.known:
+        require_one_folder(data, record.name, f"{record.name}:{{}}/{split or 'SPLIT'}")
     return commit, split, data + [path for path in listed if path == record.names_file]
 
 
@@ -133,10 +136,9 @@ def _join_parts(files: Files, home: Path) -> Files:
 
 @dataclass(frozen=True)
 class OnHub:
-    """A set on the Hub: its record, which has the address, and the split to read."""
+    """A set on the Hub, whose record has the address."""
 
     record: DatasetRecord
-    split: str
 
     def open_rows(self, max_rows: int | None) -> Rows:
         """Read the rows of a set.
@@ -154,7 +156,7 @@ class OnHub:
         if record.untrusted:
             max_rows = min(max_rows or MOST, MOST)
         elif max_rows is None or not record.large or record.names_file:
-            return read_files(download(record), record, self.split)
+            return read_files(download(record), record)
         with _explained(record):
             commit, split, listed = _data_files(record)
         paths = [path for path in listed if path.lower().endswith(".parquet")]

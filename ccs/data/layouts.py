@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
-from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, splits_in
+from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, require_one_folder, splits_in
 from ccs.data.rows import Rows, tidy
 from ccs.errors import InputError
 from ccs.files import as_text, csv_rows
@@ -59,9 +59,11 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     if record.kind == "videos" or (are_videos and not record.known):
         rows = _videos(files, record)
     elif archives := next(filter(None, map(files.ending_in, kinds)), []):
-        archives = [path for path in archives if record.config in path.split("/")[:-1]] or archives
+        archives = [path for path in archives if f"/{record.config}/" in f"/{path}"] or archives
         splits = {path: words.pop() if len(words := splits_in(path)) == 1 else "" for path in archives}
         files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
+        if record.kind != "images" and not record.known and not record.hub:
+            require_one_folder(files.openers, files.source, "the path to {}")
         if archives[0].lower().endswith(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 

@@ -29,7 +29,9 @@ T = TypeVar("T", bound=AnySet)
 
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
-_HUB_ID = re.compile(r"(hf://datasets/)?([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
+_HUB_ID = re.compile(
+    r"(hf://datasets/)?([\w.-]{1,96}/[\w.-]{1,96})(?::(?:([\w./-]{1,96})/)?([\w.-]{1,96}))?", re.ASCII
+)
 
 
 def open_dataset(
@@ -45,8 +47,8 @@ def open_dataset(
 
     Args:
         spec: A known name ("cifar10"), "world/..." of the synthetic world, a folder, zip, tar, or Parquet
-            file in a layout of docs/datasets.md, or an id on the Hub ("owner/name:split", or
-            "hf://datasets/owner/name:split" for an owner who isn't trusted).
+            file in a layout of docs/datasets.md, or an id on the Hub ("owner/name:split" or
+            "owner/name:config/split", after "hf://datasets/" for an owner who isn't trusted).
         max_images: Maximum number of images, drawn at random from each class; of clips, the first. Synthetic
             people are never reduced, because the cut-off of their ranking depends on their number.
         classes: The names of the classes in prompts, in the order of their numbers. Folders and texts are
@@ -198,6 +200,7 @@ def _with_warnings(opened: T) -> T:
 def _find(spec: str, kind: str, split: str) -> Local | OnHub:
     """Find a set; `kind` is that of a set which isn't known by name."""
     path, _, word = spec.rpartition(":")
+    split = SPLITS.get(split.casefold(), split)
     if word.casefold() in SPLITS and Path(path).expanduser().exists():
         spec, split = path, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
@@ -208,18 +211,26 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
         if known.hub is None:
             instruction = f"put a local copy in $CCS_DATA/{known.name} ({known.verified})"
             raise InputError(f"{known.name!r} is not on the Hub; {instruction}.")
-        return OnHub(known, split)
+        is_other = split not in ("", known.split)  # not as recorded
+        return OnHub(replace(known, split=split) if is_other else known)
     if (local := Path(spec).expanduser()).exists():
         name = local.resolve().name if local.is_dir() else local.stem
         return Local(DatasetRecord(name=as_text(name), kind=kind), split, local)
     address = _HUB_ID.fullmatch(spec)
-    if address and ".." not in address[2] and not spec.startswith("."):
-        prefix, hub, on_hub = address.groups("")
-        name, on_hub = spec if prefix else hub, on_hub or "train" * (kind == "images")
-        record = DatasetRecord(
-            name=name, kind=kind, hub=hub, split=on_hub, large=True, untrusted=bool(prefix)
+    if address and ".." not in spec and not spec.startswith("."):
+        prefix, hub, config, word = address.groups("")
+        split = split or word or "train" * (kind == "images")
+        return OnHub(
+            DatasetRecord(
+                name=spec if prefix else hub,
+                kind=kind,
+                hub=hub,
+                config=config or None,
+                split=SPLITS.get(split.casefold(), split),
+                large=True,
+                untrusted=bool(prefix),
+            )
         )
-        return OnHub(record, split)
     known_names = "" if "/" in spec or local.suffix else f" ({', '.join(SOURCES)})"
     sources = f"a known dataset{known_names}, world/..., or an id on the Hub (owner/name:split)"
     raise InputError(f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}.")

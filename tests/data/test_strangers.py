@@ -41,6 +41,36 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
         open_images("hf://datasets/user/photos", 4)
 
 
+def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_path):
+    places = [f"{config}/{split}" for config in ("0.25", "1.25") for split in ("train", "test")]
+    files = {
+        f"{place}-00000-of-00001.parquet": as_parquet(cells(4, 10 * i), label=["a", "b"] * 2)
+        for i, place in enumerate(places)
+    }
+    hub.put("datasets", PHOTOGRAPHS, files)
+    known = SOURCES["food101"]
+    hub.put("datasets", known.hub, {name: data for name, data in files.items() if name.startswith("0.25")})
+    repository = hub.repositories["datasets", known.hub]
+    repository.tags[known.revision] = repository.commits[-1][0]
+    choice = r"several folders \(0\.25, 1\.25\): choose one, as user/photos:1\.25/test\."
+    for refused, words in ((PHOTOGRAPHS, choice), (f"{PHOTOGRAPHS}:x/test", "no Parquet files of 'x test'")):
+        with pytest.raises(InputError, match=words):
+            open_dataset(refused)
+    for spec, split, first in (
+        (f"{PHOTOGRAPHS}:1.25/test", "", 30),
+        (f"{PHOTOGRAPHS}:0.25/test", "training", 0),
+        ("food101", "train", 0),
+    ):
+        for most in (4, None):
+            images = open_dataset(spec, split=split, max_images=most).images
+            assert [number_of(image) for image in images] == [*range(first, first + 4)]
+    for name, data in files.items():
+        (path := tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with pytest.raises(InputError, match=r"several folders \(0\.25, 1\.25\): choose one, as the path to"):
+        open_dataset(str(tmp_path / "copy"))
+
+
 def test_a_hostile_set_gets_a_sentence(hub):
     elsewhere = [{"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")]
     for file, data, words in (
