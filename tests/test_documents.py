@@ -3,7 +3,6 @@
 What each command does is tested where its code is. A command that nothing here understands fails.
 """
 
-import ast
 import doctest
 import importlib
 import os
@@ -70,16 +69,6 @@ def test_links_of_documents_lead_somewhere_and_variables_are_read():
             assert there, f"{path.name}: {link}"
         variables = set(re.findall(r"\bCCS_[A-Z]+\b", text))
         assert {name for name in variables if f'"{name}"' not in code} == set(), path.name
-
-
-def test_python_of_documents_imports_what_exists():
-    for path in DOCUMENTS:
-        for block in re.findall(r"^```python\n(.*?)^```", path.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-            for node in ast.parse(block).body:
-                if isinstance(node, ast.Import | ast.ImportFrom):
-                    statement = ast.unparse(node)
-                    if "my_methods" not in statement and "trackio" not in statement:
-                        exec(statement, {})
 
 
 def test_every_option_has_a_user():

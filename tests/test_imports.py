@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -23,10 +24,12 @@ def test_no_module_imports_itself_in_a_circle():
     TopologicalSorter(imported).prepare()
 
 
-def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():
+def test_what_scripts_benchmarks_research_and_documents_import_of_the_product_is_there():
     """Some run once a month, and import in functions, where nobody would notice a name that has moved."""
-    for folder in ("scripts", "benchmark", "benchmarks", "research"):
-        for file in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ccs"):
-                    exec(compile(ast.unparse(node), str(file), "exec"), {})
+    folders = ("scripts", "benchmark", "benchmarks", "research")
+    sources = [path.read_text("utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        sources += re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ccs"):
+            exec(ast.unparse(node), {})
