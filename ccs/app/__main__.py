@@ -14,7 +14,6 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -163,24 +162,16 @@ def warm(app: App, jobs: Jobs) -> None:
     from ccs.app.session import Session
     from ccs.app.views.start import claim_of
 
-    def show(tab: str, claim: bool = False) -> None:
-        screen = open_screen(app, Session(), {"tab": tab})
-        with suppress(InputError):
-            if claim:  # the button of Start has one answer for everyone
-                screen.change(ablate=claim_of(screen).heads)
-            work(screen)
-
-    for step in (
-        partial(show, "start"),
-        partial(show, "bias"),
-        partial(show, "start", claim=True),
-        partial(importlib.import_module, "open_clip"),  # takes seconds of the first visit to other models
-        partial(show, "heads"),
-        partial(sandbox.warm, "ccs.app.services.uploads", "ccs.data.open"),
-    ):
+    for tab, claimed in (("start", False), ("bias", False), ("start", True), ("heads", False)):
         while jobs.unfinished:
             time.sleep(0.1)
-        step()
+        screen = open_screen(app, Session(), {"tab": tab})
+        with suppress(InputError):
+            if claimed:  # the button of Start has one answer for everyone
+                screen.change(ablate=claim_of(screen).heads)
+            work(screen)
+    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
+    sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Facts about the heads of the bundled models: training targets, measured shares, and planted skew."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ class FirstScreen(NamedTuple):
     Attributes:
         weights: The hash of the model's weights.
         logit_scale: The model's.
-        values: Digest of a key of the app's cache, which names weights and images, -> embeddings.
+        values: Key of the app's cache, as its repr, which names weights and images -> embeddings.
     """
 
     weights: str
@@ -101,15 +100,10 @@ def first_screen(model: str) -> FirstScreen | None:
     return FirstScreen(facts["weights"], float(facts["logit_scale"]), load_file(folder / FIRST_SCREEN))
 
 
-def digest(key: object) -> str:
-    """Return the digest by which the value of a key of the app's cache is stored."""
-    return hashlib.sha256(repr(key).encode()).hexdigest()
-
-
 def stored_value(key: object) -> np.ndarray | None:
     """Return the value of a key of the app's cache, if it is stored for a bundled model's first screen."""
     screens = [first_screen(folder.name) for folder in _MODELS.iterdir() if folder.is_dir()]
-    return next((s.values[name] for s in screens if s and (name := digest(key)) in s.values), None)
+    return next((s.values[name] for s in screens if s and (name := repr(key)) in s.values), None)
 
 
 def unknown_words(model: str, texts: Iterable[str]) -> list[str]:

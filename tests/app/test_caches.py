@@ -84,7 +84,7 @@ def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_
     assert stored.values.keys() == computed.keys()  # these weights, these images, and the head on the screen
     for key, values in computed.items():
         np.testing.assert_allclose(stored.values[key], values, atol=1e-6)
-    unloaded, trained = Unloaded(first_screen.MODEL, dict), ccs.load(first_screen.MODEL)
+    unloaded, trained = Unloaded(first_screen.MODEL, stored, dict), ccs.load(first_screen.MODEL)
     cosines = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
     np.testing.assert_allclose(unloaded.probabilities(cosines), trained.probabilities(cosines), atol=1e-6)
     faces = synthetic.bias_set("faces")

@@ -23,7 +23,7 @@ from PIL import Image
 import ccs
 from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
-from ccs.bundled import first_screen, stored_value
+from ccs.bundled import FirstScreen, first_screen, stored_value
 from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
@@ -161,14 +161,15 @@ class Unloaded:
 
     Args:
         name: The model's name.
+        stored: What is stored.
         load: Function that returns the model.
     """
 
-    def __init__(self, name: str, load: Callable[[], ccs.Model]) -> None:
-        stored = first_screen(name)
-        assert stored is not None
-        self.name, self.weights_hash, self._load = name, stored.weights, load
-        self.logit_scale, self.logit_bias = stored.logit_scale, None
+    logit_bias = None
+
+    def __init__(self, name: str, stored: FirstScreen, load: Callable[[], ccs.Model]) -> None:
+        self.name, self._load = name, load
+        self.weights_hash, self.logit_scale = stored.weights, stored.logit_scale
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Compute probabilities [images, texts] from cosines, as `ccs.Model` does."""
@@ -214,10 +215,9 @@ class ModelCache(Loader["ccs.Model"]):
         Raises:
             InputError: If the model isn't available.
         """
+        stored = None if name in self.loaded else first_screen(self.places.get(name, name))
         load = partial(super().get, name, tell)
-        if name in self.loaded or first_screen(self.places.get(name, name)) is None:
-            return load()
-        return cast("ccs.Model", Unloaded(name, load))
+        return cast("ccs.Model", Unloaded(name, stored, load)) if stored else load()
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
         """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
