@@ -93,23 +93,24 @@ def plain_parts(model, x):
         [n, L, H, T, D], and the remainder [n, D].
     """
     visual = copy.deepcopy(model.clip.visual).double()
-    layers, n_heads, tokens, seen, states = model.n_layers, model.n_heads, model.encoder.n_tokens, [], []
+    layers, n_heads, tokens = model.n_layers, model.n_heads, model.encoder.n_tokens
+    looks, values, states, sent = [], [], [], []
 
     def attend(q, k, v):
-        seen.append((q[:, :1] @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)[:, 0])
-        seen.append(v)
+        looks.append((q[:, :1] @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)[:, 0])
+        values.append(v)
         return attended(q, k, v)
 
     visual.ln_post.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
     units, _ = plain_pass(visual, visual._embeds(x.double()), attend=attend)
-    (cls,), norm, sent = states, visual.ln_post, []
+    (cls,), norm = states, visual.ln_post
     length = (norm(cls) @ visual.proj).norm(dim=-1)
     deviation, share = (cls.var(-1, correction=0) + norm.eps).sqrt(), (2 * layers + 1) * n_heads * tokens
-    for place, (weights, v) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
+    for place, (weights, v) in enumerate(zip(looks, values, strict=True)):
         projection = visual.transformer.resblocks[place // n_heads].attn.out_proj
         columns = projection.weight.chunk(n_heads, dim=1)[place % n_heads]
         terms = weights[..., None] * v @ columns.T + projection.bias / n_heads / tokens
         centered = (terms - cls.mean(-1)[:, None, None] / share) / deviation[:, None, None]
         sent.append((centered * norm.weight + norm.bias / share) @ visual.proj / length[:, None, None])
-    looks, sent = (torch.stack(parts, 1).unflatten(1, (layers, n_heads)) for parts in (seen[::2], sent))
+    looks, sent = (torch.stack(parts, 1).unflatten(1, (layers, n_heads)) for parts in (looks, sent))
     return looks.numpy(), sent.numpy(), (units - sent.sum((1, 2, 3))).numpy()
