@@ -49,13 +49,13 @@ def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
     app.galleries = Galleries((), cache)
     work(open_screen(app, Session(), {"model": MODEL}))
     # The embeddings of all examples serve only the search for the story.
-    shown = Recorder()
-    shown.values = {key: value for key, value in cache.values.items() if key[0] == "story"}
-    app.cache = shown
-    app.galleries = Galleries((), shown)
+    screen_cache = Recorder()
+    screen_cache.values = {key: value for key, value in cache.values.items() if key[0] == "story"}
+    app.cache = screen_cache
+    app.galleries = Galleries((), screen_cache)
     work(open_screen(app, Session(), {"model": MODEL}))
     facts = {"file": sha256(Path(bundled.__file__).parent / MODEL / bundled.WEIGHTS)}
-    values = {repr(key): np.ascontiguousarray(v) for key, v in shown.values.items() if key[0] in KINDS}
+    values = {repr(key): np.ascontiguousarray(v) for key, v in screen_cache.values.items() if key[0] in KINDS}
     facts |= {"weights": model.weights_hash, "logit_scale": repr(model.logit_scale)}
     return facts, values
 
