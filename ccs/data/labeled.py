@@ -62,6 +62,8 @@ def _make_classes(
     unlabeled = {row: "no label" for row, number in enumerate(numbers) if number < 0}
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
     labels = np.array(numbers, np.int64)[at]
+    if without := len(classes) - len(np.unique(labels)):
+        fields["notes"] += (f"{without} of its {len(classes)} classes have no image here",)
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
     groups = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():

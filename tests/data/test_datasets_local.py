@@ -150,6 +150,7 @@ def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, res
     else:
         data = open_dataset(str(path), classes=names)
         assert [data.classes[label] for label in data.labels] == result
+        assert data.notes[-1] == "1 of its 3 classes have no image here"
 
 
 def test_a_row_group_above_the_bound_is_refused(tmp_path, monkeypatch):
