@@ -55,6 +55,9 @@ def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pi
     np.testing.assert_allclose(units, expected if mapped is None else Affine(mapped)(expected), atol=1e-5)
     np.testing.assert_allclose(text_units, Affine(maps[1])(model.embed_texts(TEXTS)), atol=1e-5)
     np.testing.assert_allclose(ccs.load(str(folder)).embed_images(images), units, atol=1e-5)
+    with torch.no_grad():
+        module_units = model.clip.encode_text(model.tokenize(TEXTS), normalize=True)
+    np.testing.assert_allclose(module_units, model.embed_texts(TEXTS), atol=1e-5)
     assert model.weights_hash == ccs.load(name).weights_hash
     card = (folder / "README.md").read_text("utf-8")
     assert "- It was measured." in card
