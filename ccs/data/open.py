@@ -201,7 +201,7 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
     """Find a set; `kind` is that of a set which isn't known by name."""
     path, _, word = spec.rpartition(":")
     split = SPLITS.get(split.casefold(), split)
-    if word.casefold() in SPLITS and Path(path).expanduser().exists():
+    if word.casefold() in SPLITS and (path in ALIASES | SOURCES or Path(path).expanduser().exists()):
         spec, split = path, split or word
     if known := SOURCES.get(ALIASES.get(spec, spec)):
         root = Path(os.environ.get("CCS_DATA") or "/nowhere").expanduser()

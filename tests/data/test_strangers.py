@@ -60,6 +60,7 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
         (f"{PHOTOGRAPHS}:1.25/test", "", 30),
         (f"{PHOTOGRAPHS}:0.25/test", "training", 0),
         ("food101", "train", 0),
+        ("food101:train", "", 0),
     ):
         for most in (4, None):
             images = open_dataset(spec, split=split, max_images=most).images
