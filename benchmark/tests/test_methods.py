@@ -12,14 +12,9 @@ from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 from ccs_benchmark import contributions, methods
 
-FROM_IMAGES = (
-    *("concept activation vectors", "expert heads", "Head Pursuit", "direct effect"),
-    *("direct effect, mean", "total effect", "total effect, mean", "activation patching", "learned mask"),
-    "ensemble of three",
-    *("patching by gradient", "GIM", "patching by integrated gradients", "search"),
-)
-
-
+NOT_FROM_IMAGES = {"CCS high first", "CCS low first", "label People", "TEXTSPAN, texts of the groups"}
+NOT_FROM_IMAGES |= {"mechanistic audit", "SITH", "Locate-Then-Correct", methods.RANDOM}
+FROM_IMAGES = [name for name in methods.METHODS if name not in NOT_FROM_IMAGES]
 # A head whose groups are swapped leans as far as before, the other way; only the signed score gap sees that.
 SEEN = [name for name in methods.GRID if not name.startswith("resample") or name.endswith("signed score gap")]
 

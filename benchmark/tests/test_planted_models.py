@@ -55,23 +55,19 @@ def rewrite(file, weights=lambda held: None, **truth):
     save_file(held, file, metadata | {"truth": json.dumps(json.loads(metadata["truth"]) | truth)})
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
+def test_what_does_not_fit_is_refused(tmp_path):
+    for spoil, words in (
         (lambda file: rewrite(file, lambda held: held.update({LAST: held[LAST].float()})), "shape or type"),
         (lambda file: rewrite(file, lambda held: held.pop(LAST)), "nothing else"),
         (lambda file: rewrite(file, lambda held: held[LAST].fill_(torch.nan)), "not all finite"),
         (lambda file: rewrite(file, heads="L5.H1 L5.H9", carries={}), "does not have all"),
         (lambda file: save_file({"x": torch.zeros(1)}, file), "not of the format"),
         (lambda file: file.write_bytes(b"\x80\x04 a pickle"), r"bad\.safetensors cannot be read"),
-    ],
-)
-def test_what_does_not_fit_is_refused(spoil, words, tmp_path):
-    file = tmp_path / "bad.safetensors"
-    save_planted(tiny_clip(1), TRUTH, file)
-    spoil(file)
-    with pytest.raises(InputError, match=words):
-        planted_models.apply(tiny_clip(0), file)
+    ):
+        save_planted(tiny_clip(1), TRUTH, tmp_path / "bad.safetensors")
+        spoil(tmp_path / "bad.safetensors")
+        with pytest.raises(InputError, match=words):
+            planted_models.apply(tiny_clip(0), tmp_path / "bad.safetensors")
 
 
 def test_a_base_that_is_not_bundled_is_refused(tmp_path):
