@@ -57,16 +57,14 @@ def test_the_studys_variant_takes_first_captions_and_keeps_the_length():
 
 def test_intervals_equal_those_of_clips_drawn_by_hand():
     to_clip, _ = retrieval.measure_recall(*example(noise=1.5), draws=4000)
-    rng, by_hand = np.random.default_rng(3), {name: [] for name in ("R@1", "R@5", "R@50")}
+    rng, draws, depths = np.random.default_rng(3), [], (1, 5, 50)
     rows = [np.flatnonzero(to_clip.clips == clip) for clip in range(70)]
     for _ in range(4000):
         ranks = to_clip.ranks[np.concatenate([rows[clip] for clip in rng.integers(0, 70, 70)])]
-        for name, draws in by_hand.items():
-            draws.append((ranks <= int(name[2:])).mean())
-    for name, draws in by_hand.items():
-        ends = tuple(np.quantile(draws, [0.025, 0.975]))
-        interval = to_clip.metrics[name].low, to_clip.metrics[name].high
-        assert interval == pytest.approx(ends, rel=0.08, abs=0.02)
+        draws.append([(ranks <= depth).mean() for depth in depths])
+    intervals = [to_clip.metrics[f"R@{depth}"] for depth in depths]
+    ends = np.array([[interval.low for interval in intervals], [interval.high for interval in intervals]])
+    assert ends == pytest.approx(np.quantile(draws, [0.025, 0.975], axis=0), rel=0.08, abs=0.02)
 
 
 def test_a_paired_difference():
