@@ -13,24 +13,20 @@ import ccs
 import ccs_benchmark
 from ccs import HeadSet, InputError, Intervention
 from ccs.analysis import carriers, evidence, inputs, mitigate, mitigations
-from ccs.app import controls, page
+from ccs.app import controls
 from ccs.app.page import regions
-from ccs.app.services import records
 from ccs.app.views import VIEWS, bias, classify, query
 from ccs.cli.command_line import command as subcommand
 from ccs.model.editing import fit_edits
 from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
 
 
-def test_a_planted_bias_is_the_claim(app):
+def test_a_conclusive_search_is_the_claim(app):
     searched = app.records("organism").claim
     assert searched.conclusive
     assert app.records("organism").influential_heads == searched.heads
     control = app.records("organism-control").claim
     assert control is None or not control.conclusive
-    planted = app.records("organism-planted").claim
-    assert planted.heads == ccs_benchmark.truth("organism-planted-04").heads
-    assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
 
 
 def test_a_bounded_number_of_steps_can_be_undone(app, screen):
@@ -120,18 +116,17 @@ def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
     assert len(str(error.value)) < 250
 
 
-def test_planted_heads_are_marked(app, monkeypatch):
-    heads = HeadSet.parse("L6.H1 L7.H2")
-    known = replace(ccs_benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
-    monkeypatch.delitem(app._records, "organism")  # which keeps its claim
-    for module in (records, page):
-        monkeypatch.setattr(module, "planted_truth", lambda model: known if model == "organism" else None)
-    html = regions(opened(app, {"ablate": "L6.H1 L7.H3", "tab": "heads"}))["left"]
-    assert "<b>L6.H1 L7.H2</b> (skin tone)" in html
-    assert "Of the 2 heads off, 1 is among them" in html
-    assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
-    claim = app.records("organism").claim
+def test_planted_heads_are_marked_and_are_the_claim(app):
+    heads = ccs_benchmark.truth("organism-planted-04").heads
+    claim = app.records("organism-planted").claim
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
+    assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
+    html = regions(opened(app, {"model": "organism-planted", "ablate": "L7.H2 L7.H3", "tab": "heads"}))[
+        "left"
+    ]
+    assert f"<b>{heads}</b> (skin tone)" in html
+    assert "Of the 2 heads off, 1 is among them" in html
+    assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == len(heads) == 3
 
 
 BOTH = "L7.H2 T2.H0 T3.H1"
