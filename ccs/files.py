@@ -4,6 +4,7 @@ import csv
 import errno
 import hashlib
 import io
+import json
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 from ccs.errors import InputError
 
+TABLE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
 _UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}  # not supported by a file system
@@ -126,13 +128,14 @@ def csv_rows(text: str, name: str) -> list[dict[str, str]]:
 
     Args:
         text: The file's text.
-        name: Its name in messages.
+        name: Its name in messages; the ending `.tsv` means tabs in place of commas.
 
     Raises:
         InputError: If it is no CSV, is empty, names two columns alike, or a row has more or fewer cells than
             the header.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    tab = "\t" if name.lower().endswith(".tsv") else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=tab, skipinitialspace=True, strict=True)
     try:
         header = [cell.strip() for cell in next(filter(any, reader), [])]
         if len({cell.casefold() for cell in header}) < len(header):
@@ -148,6 +151,32 @@ def csv_rows(text: str, name: str) -> list[dict[str, str]]:
     except csv.Error as error:
         raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None
     return [dict(zip(header, map(str.strip, line), strict=True)) for line in lines]
+
+
+def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Read the rows of a CSV with a header, of a JSON list of objects, or of JSON objects, one per line.
+
+    Args:
+        data: The file's bytes.
+        name: Its name in messages; the endings `.json` and `.jsonl` mean JSON, `.tsv` tabs for commas.
+
+    Raises:
+        InputError: If it isn't UTF-8, isn't such a table, or a row has more or fewer cells than the header.
+    """
+    ending = Path(name).suffix.lower()
+    try:
+        text = data.decode("utf-8-sig")
+        if ending not in (".json", ".jsonl"):
+            return [*csv_rows(text, name)]
+        lines = filter(str.strip, text.splitlines())
+        rows = json.loads(text) if ending == ".json" else list(map(json.loads, lines))
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("it holds other values than objects")
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} cannot be read as objects or a table in UTF-8 ({error}).") from None
+    return rows
 
 
 def endpoint() -> str:

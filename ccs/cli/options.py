@@ -10,7 +10,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from ccs.errors import InputError
-from ccs.files import read_text
+from ccs.files import TABLE_ENDINGS, read_text
 from ccs.texts.prompts import prompt_sets
 
 MODEL = Parameter(group=Group("Model", sort_key=1))
@@ -63,9 +63,15 @@ def format_default(value: object) -> str | None:
 
 
 def read_names(value: str) -> tuple[str, ...]:
-    """Read names (occupations, classes) from a file, one per line, or from a comma-separated list."""
+    """Read names (occupations, classes) from a file, one per line, or from a comma-separated list.
+
+    Raises:
+        InputError: If the file can't be read, or is a table.
+    """
     path = Path(value).expanduser()
     if "," not in value and (path.is_file() or path.suffix[1:].isalnum()):
+        if path.suffix.lower() in TABLE_ENDINGS:
+            raise InputError(f"{path} is a table; give a text file with one name per line.")
         return tuple(filter(None, map(str.strip, read_text(path).splitlines())))
     return tuple(filter(None, map(str.strip, value.split(","))))
 

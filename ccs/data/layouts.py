@@ -15,7 +15,7 @@ from ccs.data import DatasetRecord
 from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, require_one_folder, splits_in
 from ccs.data.rows import Rows, tidy
 from ccs.errors import InputError
-from ccs.files import as_text, csv_rows
+from ccs.files import as_text, read_rows
 
 PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
 """The columns that may hold the path of a row's file, the first first."""
@@ -226,27 +226,6 @@ def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]
 
 
 # Tables ---------------------------------------------------------------------------------------------------
-
-
-def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
-    """Read the rows of a CSV with a header, of a JSON list of objects, or of JSON objects, one per line.
-
-    Args:
-        data: The file's bytes.
-        name: Its name in messages; the endings `.json` and `.jsonl` mean JSON.
-
-    Raises:
-        InputError: If it isn't UTF-8, isn't such a table, or a row has more or fewer cells than the header.
-    """
-    try:
-        text = data.decode("utf-8-sig")
-        if name.lower().endswith(".json"):
-            return [*map(dict, json.loads(text))]
-        if name.lower().endswith(".jsonl"):
-            return [dict(json.loads(line)) for line in text.splitlines() if line.strip()]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{name} cannot be read as objects or a table in UTF-8 ({error}).") from None
-    return [*csv_rows(text, name)]
 
 
 def match(

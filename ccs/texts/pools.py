@@ -2,8 +2,8 @@
 
 Two pools are bundled: `world` (everything the synthetic world can show, worded as in its captions) and
 `photographs` (general descriptions). `reference` is the paper's, 3,498 texts without concepts, which only its
-authors may publish: it is fetched once, and checked by its hash. A custom pool is a CSV with a column `text`
-and optionally `concept`, or any text file with one text per line.
+authors may publish: it is fetched once, and checked by its hash. A custom pool is a table (CSV, TSV, or JSON)
+with a column `text` and optionally `concept`, or any other text file, with one text per line.
 
     >>> make_pool("mine", [("a red cat", "Colors"), ("A Red  cat", None), ("a dog", None)]).texts
     ('a red cat', 'a dog')
@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ccs.errors import InputError
-from ccs.files import atomic_write, csv_rows, read_text, sha256
+from ccs.files import TABLE_ENDINGS, atomic_write, read_rows, read_text, sha256
 
 POOLS = ("world", "photographs")
 REFERENCE = "reference"
@@ -90,7 +90,7 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """Load a pool by name (`world`, `photographs`, `reference`) or from a file (.csv, or a text per line).
+    """Load a pool by name (`world`, `photographs`, `reference`) or from a file: a table, or a text per line.
 
     Raises:
         InputError: There is no such pool, or it can't be fetched or read.
@@ -98,26 +98,27 @@ def load_pool(name_or_path: str | Path) -> Pool:
     name = str(name_or_path)
     if name in POOLS:
         source = files("ccs.texts").joinpath(f"{name}.csv").read_text(encoding="utf-8")
-        return make_pool(name, _read_csv(source, name))
+        return make_pool(name, _read_table(source, name))
     path = _fetch_reference() if name == REFERENCE else Path(name_or_path)
     if not path.is_file():
         raise InputError(
             f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, {REFERENCE}, a file "
-            "with one text per line, or a CSV with a column `text`."
+            "with one text per line, or a table with a column `text`."
         )
     source = read_text(path)
     stem = name if name == REFERENCE else path.stem
     if "\0" in source:
         raise InputError(f"{name} is not a text file: it holds NUL characters.")
-    if path.suffix.lower() == ".csv":
-        return make_pool(stem, _read_csv(source, name))
+    if path.suffix.lower() in TABLE_ENDINGS:
+        return make_pool(stem, _read_table(source, name))
     return make_pool(stem, ((line, None) for line in source.splitlines()))
 
 
-def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
-    rows = [{column.casefold(): cell for column, cell in row.items()} for row in csv_rows(source, name)]
-    if rows and "text" not in rows[0]:
-        raise InputError(f"{name} has no column `text`; its columns are: {', '.join(rows[0])}.")
+def _read_table(source: str, name: str) -> list[tuple[str, str | None]]:
+    table = read_rows(source.encode(), name)
+    rows = [{column.casefold(): str(cell or "") for column, cell in row.items()} for row in table]
+    if without := [row for row in rows if "text" not in row]:
+        raise InputError(f"{name} has no column `text`; its columns are: {', '.join(without[0])}.")
     return [(row["text"], row.get("concept")) for row in rows]
 
 

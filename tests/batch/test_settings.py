@@ -56,8 +56,9 @@ def test_names_are_those_of_a_file_or_written_out(tmp_path):
     (tmp_path / "names.txt").write_bytes("\ufeffjudge\r\n nurse \r\n\r\n".encode())
     assert options.read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
     assert options.read_names("St. Bernard") == ("St. Bernard",)
-    with pytest.raises(InputError, match=r"There is no file nurses\.txt"):
-        options.read_names("nurses.txt")
+    for name, words in (("nurses.txt", "There is no file nurses"), ("nurses.csv", r"nurses\.csv is a table")):
+        with pytest.raises(InputError, match=words):
+            options.read_names(name)
 
 
 def test_the_whole_study(dry_run):

@@ -35,10 +35,16 @@ def test_photographs_cover_the_labels_of_the_study():
 
 LINES = "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n"
 CELLS = 'concept, Text\nColors,a red wall\n, "an owl, at night"\n\nBirds,A red wall\n'
+TABS = "Text\tconcept\na red wall\tColors\nan owl, at night\t\na  red wall\tBirds\n"
+OBJECTS = (
+    '{"text": "a red wall", "concept": "Colors"}\n\n{"text": "an owl, at night"}\n{"text": "A red wall"}\n'
+)
 
 
 def test_files_of_texts_and_with_tags(tmp_path):
-    for name, content, tag in ("mine.txt", LINES, None), ("mine.csv", CELLS, "Colors"):
+    contents = {"mine.txt": LINES, "mine.csv": CELLS, "mine.tsv": TABS, "mine.jsonl": OBJECTS}
+    for name, content in contents.items():
+        tag = None if name == "mine.txt" else "Colors"
         (tmp_path / name).write_text(content, "utf-8")
         pool = pools.load_pool(tmp_path / name)
         assert (pool.name, pool.dropped) == ("mine", 1)
@@ -53,6 +59,7 @@ def test_bad_files(tmp_path):
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
+        ("texts.json", b'["a dog"]', "holds other values than objects"),
         ("comma.csv", b"text,concept\na dog,Animals\na cat, sitting,Animals\n", "line 3: 3 cells"),
     ):
         if content is not None:
