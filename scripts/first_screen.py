@@ -42,7 +42,7 @@ class Recorder(Cache):
 
 
 def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """Return facts about the model, and the values that its first screen takes from the cache."""
+    """Return facts about the model, and the values that Start and Bias first take from the cache."""
     app, model = App(results.load()), ccs.load(MODEL)
     app.model_cache.keep(MODEL, model)
     cache = app.cache = Recorder()
@@ -53,7 +53,8 @@ def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
     screen_cache.values = {key: value for key, value in cache.values.items() if key[0] == "story"}
     app.cache = screen_cache
     app.galleries = Galleries((), screen_cache)
-    work(open_screen(app, Session(), {"model": MODEL}))
+    for tab in ("start", "bias"):
+        work(open_screen(app, Session(), {"tab": tab, "model": MODEL}))
     facts = {"file": sha256(Path(bundled.__file__).parent / MODEL / bundled.WEIGHTS)}
     values = {repr(key): np.ascontiguousarray(v) for key, v in screen_cache.values.items() if key[0] in KINDS}
     facts |= {"weights": model.weights_hash, "logit_scale": repr(model.logit_scale)}

@@ -183,7 +183,9 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     Returns:
         The address of the page.
     """
-    off: Any = dict.fromkeys(("share", "ssr_mode", "pwa", "enable_monitoring", "_frontend"), False)
+    # It asks only itself, over HTTP, so it needs no certificates.
+    unused = ("share", "ssr_mode", "pwa", "enable_monitoring", "_frontend", "ssl_verify")
+    off: Any = dict.fromkeys(unused, False)
     on: Any = dict.fromkeys(("mcp_server", "quiet", "prevent_thread_lock"), True)
     _, url, _ = server.launch(server_name=host, server_port=port, num_workers=0, **off, **on)
     blocks = server.get_blocks()

@@ -74,7 +74,7 @@ def _read(model: str, name: str) -> bytes | None:
 
 
 class FirstScreen(NamedTuple):
-    """What the app's first screen needs of a bundled model (`scripts/first_screen.py` writes it).
+    """What Start and Bias first need of a bundled model (`scripts/first_screen.py` writes it).
 
     Attributes:
         weights: The hash of the model's weights.

@@ -87,11 +87,12 @@ from ccs import results
 from ccs.app.controls import open_screen
 from ccs.app.page import regions
 from ccs.app.session import App, Session
-screen = open_screen(App(results.load(None)), Session(), {})
-assert "judge" in regions(screen)["main"]
+app = App(results.load(None))
+for tab in ("start", "bias"):
+    assert "judge" in regions(open_screen(app, Session(), {"tab": tab}))["main"]
 sys.exit("torch" in sys.modules)
 """
 
 
-def test_the_first_page_needs_no_pytorch():
+def test_the_first_pages_need_no_pytorch():
     run_python("-c", FIRST_PAGE)

@@ -117,13 +117,13 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
         screen: The screen.
         query: Its query.
     """
+    session, galleries, steps = screen.session, screen.app.galleries, itertools.count()
+    if session.budget is None:
+        return
     from ccs.analysis import carriers  # these import PyTorch
     from ccs.analysis.mitigate import mitigate_subject
     from ccs.analysis.mitigations import METHODS
 
-    session, galleries, steps = screen.session, screen.app.galleries, itertools.count()
-    if session.budget is None:
-        return
     screen.tell(0.0, "Comparing methods")
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
     model, controls = screen.model, world(screen.model.name).things
