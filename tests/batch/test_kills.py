@@ -31,6 +31,8 @@ LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
     "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m"],
 }
+LAUNCHES = [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters")]
+LAUNCHES += [("accelerate", 1, "spans")]
 ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
@@ -57,19 +59,14 @@ def begin(args, log, second_cannot="", **launched):
     return process
 
 
-@pytest.fixture
-def begin_two():
-    """Begins the two processes of a run, as torchrun does: they meet at a store that another one holds."""
-    stores = []
-
-    def make(args, log, second_cannot=""):
-        stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port), "WORLD_SIZE": "2"}
-        place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-        return [begin(args, log, second_cannot, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
-
-    yield make
-    stores.clear()
+def begin_two(args, log, second_cannot=""):
+    """Begin the two processes of a run, as torchrun does: they meet at a store that another one holds."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2"}
+    place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    pair = [begin(args, log, second_cannot, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
+    pair[0].store = store  # which lives as long as they do
+    return pair
 
 
 @pytest.mark.timeout(300 + 30 * KILLS)
@@ -91,7 +88,7 @@ def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
         assert contents(out) == contents(small_run)
 
 
-def test_what_ends_one_of_two_ends_both_and_two_go_on(begin_two, small_run, tiny_folder, texts, tmp_path):
+def test_what_ends_one_of_two_ends_both_and_two_go_on(small_run, tiny_folder, texts, tmp_path):
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, log = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
@@ -116,10 +113,7 @@ def test_what_ends_one_of_two_ends_both_and_two_go_on(begin_two, small_run, tiny
 
 @pytest.mark.weekly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("launcher", "killed", "stage"),
-    [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "spans")],
-)
+@pytest.mark.parametrize(("launcher", "killed", "stage"), LAUNCHES)
 def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
     out, log = tmp_path / "out", tmp_path / "said.txt"
     command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
