@@ -39,7 +39,7 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
                 now = frame.time - start if frame.time is not None else 0.0
                 # `shown` stays on the screen until this frame.
                 while current_frame is not None and len(taken) < count and times[len(taken)] < now:
-                    taken.append(current_frame.to_image())
+                    taken.append(_upright(current_frame))
                 if len(taken) == count:
                     break
                 current_frame = frame
@@ -48,8 +48,13 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
                 raise
         if current_frame is None:
             raise ValueError("no frame can be decoded")
-        last = [current_frame.to_image()] if len(taken) < count else []
+        last = [_upright(current_frame)] if len(taken) < count else []
         return (*taken, *last * (count - len(taken)))
+
+
+def _upright(frame: Any) -> Image.Image:
+    """Return a frame as an image, turned as its stream says; phones store all clips in one direction."""
+    return frame.to_image().rotate(frame.rotation, expand=True)  # counterclockwise, in degrees
 
 
 @contextmanager

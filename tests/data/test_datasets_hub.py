@@ -1,6 +1,7 @@
 """Every registered set, read from a local copy with its schema on the Hub; and refusals by the Hub."""
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,16 @@ def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
     frames = clips.frames(clip(tmp_path / "a.mp4"), count)
     # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
     assert brightness(frames) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+
+
+def test_frames_are_turned_as_the_video_says(tmp_path):
+    bright_left = np.repeat(np.uint8([[[255], [0]]]), 32, axis=1).repeat(64, axis=0).repeat(3, axis=2)
+    data = clip(tmp_path / "a.mp4", pixels=[bright_left] * 9).read_bytes()
+    matrix = data.index(b"tkhd") + 44  # a quarter turn clockwise, as of a phone held upright
+    turned = data[:matrix] + struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 2**30) + data[matrix + 36 :]
+    (frame,) = clips.frames(turned, 1)
+    top, bottom = np.split(np.asarray(frame, float), 2)
+    assert top.mean() > bottom.mean() + 200
 
 
 def test_videos(tmp_path):

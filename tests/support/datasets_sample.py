@@ -126,13 +126,14 @@ def webdataset(labels):
     return tar_of(files)
 
 
-def clip(path, seconds=2.0, rate=10):
+def clip(path, seconds=2.0, rate=10, pixels=()):
     """Write a video whose frame i is gray of brightness 10 i.
 
     Args:
         path: File to write.
         seconds: Length.
         rate: Frames per second.
+        pixels: Other frames, 64 x 64.
 
     Returns:
         The path.
@@ -144,8 +145,8 @@ def clip(path, seconds=2.0, rate=10):
         stream = container.add_stream("mpeg4", rate=rate)
         stream.width = stream.height = 64
         stream.pix_fmt = "yuv420p"
-        pixels = (np.full((64, 64, 3), number * 10, np.uint8) for number in range(int(seconds * rate)))
-        frames = [*(av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in pixels), None]
+        gray = (np.full((64, 64, 3), number * 10, np.uint8) for number in range(int(seconds * rate)))
+        frames = [*(av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in pixels or gray), None]
         container.mux(packet for frame in frames for packet in stream.encode(frame))
     return path
 
