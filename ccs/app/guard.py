@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Bytes of a form, of an API call, of files, and of all requests at a time.
 FORM, CALL, IMAGES, HELD = 2**18, 2**24, 2**26, 3 * 2**26
-# Per address, requests of a kind at a time and queued calls; seconds until a body must have arrived.
-AT_ONCE, CALLS, SECONDS = 100, 4, 60.0
+# Per address, requests of a kind at a time (pages: ten times as many) and calls; seconds for a body.
+AT_ONCE, CALLS, SECONDS = 24, 4, 60.0
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; base-uri 'none'; "
@@ -68,8 +68,8 @@ class Guard:
             refuse_if(not rule, 404, "Not found.")
             lines = scope["app"].get_blocks()._queue.event_queue_per_concurrency_id if "join" in rule else {}
             queued = [event.request.scope["client"][0] for line in lines.values() for event in line.queue]
-            busy = self._open[kind] + queued.count(kind[0]) > (CALLS if "join" in rule else AT_ONCE)
-            refuse_if(busy, 429, "Too many requests at a time. Try again in a moment.")
+            most = CALLS if lines else AT_ONCE if limit or "gradio" in rule else 10 * AT_ONCE
+            refuse_if(self._open[kind] + queued.count(kind[0]) > most, 429, "Too many requests. Retry later.")
             with move_on_after(SECONDS) as waiting:
                 async for part in Request(scope, receive).stream():
                     body += part
