@@ -79,7 +79,7 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
     from tests.support.datasets_sample import allow_any_size, repository, schemas, webdataset
 
     allow_any_size()
-    known = schemas()
+    known = schemas() | _further_schemas()
     wanted = {n: record for n, record in SOURCES.items() if not record.sample}
     for name, record in wanted.items():
         here = folder / name
@@ -107,6 +107,26 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
             files = {**earlier, **files, "README.md": _merge_cards(earlier["README.md"], files["README.md"])}
         sha = served.commit(files, "data")
         served.tags[record.revision] = sha
+
+
+def _further_schemas() -> dict[str, Any]:
+    """Return the schemas that no test reads, as `schemas` returns others."""
+    import datasets as hf
+
+    image, text = hf.Image(), hf.Value("string")
+    pets = hf.ClassLabel(names=["abyssinian", "american_bulldog", "american_pit_bull_terrier", "pug"])
+    pets_features = {"image": image, "label": pets, "image_id": text}
+    birds = ["n01531178", "n01498041", "n01531178"]
+    bird_names = ["goldfinch", "stingray", "goldfinch"]
+    tench = hf.ClassLabel(names=["tench", "goldfish"])
+    return {
+        "oxford-pets": (pets_features, {"label": [0, 1, 2], "image_id": ["a_1", "b_1", "c_1"]}),
+        "imagenet-r": (
+            {"image": image, "wnid": text, "class_name": text},
+            {"wnid": birds, "class_name": bird_names},
+        ),
+        "imagenet-val": ({"image": image, "label": tench}, {"label": [0, 1, 1]}),
+    }
 
 
 def _merge_cards(first: bytes, second: bytes) -> bytes:

@@ -205,8 +205,9 @@ class _Call:
         if path not in files:
             refuse(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
         data, etag = files[path], entry_of(path, files[path])["oid"]
-        headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"'}
-        response = Response(data, headers=headers, content_type="application/octet-stream")
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
+        parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))  # also of a mapped file
+        response = Response(parts, headers=headers, content_type="application/octet-stream")
         return response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
 
 
