@@ -8,8 +8,7 @@ import ccs
 from ccs import Head, HeadSet
 from ccs.analysis.evidence import Evidence, Reading
 from ccs.analysis.task import Task
-from ccs.texts.pools import make_pool
-from ccs.texts.score import HeadScore
+from ccs.texts import pools, score
 from ccs.texts.textspan import textspan
 
 WRITER = Head(3, 2)
@@ -51,10 +50,10 @@ def evidence(tiny_folder, pictures):
     things = {"controls": model.trunk(images[:12]), "labels": np.arange(12) % 3}
     things["class_weights"] = rng.standard_normal((3, len(along)))
     task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=8, **things)
-    pool = make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
+    pool = pools.make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
     moments = ccs.collect_moments(model, [images])
     embeddings = model.embed_texts(pool.texts)
-    scores = {head: HeadScore(i % 4, "Colors") for i, head in enumerate(model.heads)}
+    scores = {head: score.HeadScore(i % 4, "Colors") for i, head in enumerate(model.heads)}
     spans = textspan(moments, pool.texts, embeddings, 3)
     reading = Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
     return Evidence(model=model, task=task, names=NAMES, read=lambda: reading)

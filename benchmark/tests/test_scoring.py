@@ -12,9 +12,8 @@ import scipy
 import ccs
 import ccs_benchmark
 from ccs import Head, HeadSet, InputError
-from ccs.analysis import carriers
+from ccs.analysis import carriers, localize
 from ccs.analysis.evidence import Evidence, group_names, rank_heads
-from ccs.analysis.localize import first_carriers
 from ccs.analysis.task import halves, make_task
 from ccs.metrics import stats
 from ccs_benchmark import natural, protocol, scoring, separation
@@ -140,7 +139,7 @@ def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_le
     ):
         order = [Head(4, number) for number in range(5)]
         evidence = SimpleNamespace(score_gap_without=lambda off, leans=leans: leans[len(off)])
-        assert first_carriers(evidence, order) == tuple(order[:expected_count])
+        assert localize.first_carriers(evidence, order) == tuple(order[:expected_count])
         assert protocol.names_any(evidence, order) == (expected_count > 0)
 
 

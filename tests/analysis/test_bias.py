@@ -9,15 +9,12 @@ import pytest
 
 import ccs
 from ccs import HeadSet, InputError
-from ccs.analysis.ablation_sets import AblationSet
+from ccs.analysis import ablation_sets, inputs
 from ccs.analysis.bias import MEAN
-from ccs.analysis.inputs import embed_names, embed_occupations, set_question
 from ccs.batch import bias as command
 from ccs.metrics import group_gaps
 from ccs.results import schema
-from tests.support.bias_sample import plain_ndkl, plain_skews
-from tests.support.compute_sample import measured
-from tests.support.datasets_sample import write_images
+from tests.support import bias_sample, compute_sample, datasets_sample
 
 OFF = HeadSet.parse("L4.H1 L5.H2")
 
@@ -34,14 +31,14 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
     groups, plain = gallery.groups["race"], {}
     for off, column in ((OFF, "after"), (HeadSet(), "before")):
         with ccs.ablate(tiny_model, text_off if off else HeadSet()):
-            texts = embed_names(tiny_model, ["judge", "nurse"], gallery.templates)
+            texts = inputs.embed_names(tiny_model, ["judge", "nurse"], gallery.templates)
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
         for name, row in zip(("judge", "nurse"), scores, strict=True):
             ranked = list(groups[np.argsort(-row, kind="stable")])
-            skews = plain_skews(ranked, dict(table.groups), 12)
+            skews = bias_sample.plain_skews(ranked, dict(table.groups), 12)
             plain[name, column] = max(skews.values())
             assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
-            whole = plain_ndkl(ranked, dict(table.groups), 12)
+            whole = bias_sample.plain_ndkl(ranked, dict(table.groups), 12)
             assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
             if column == "after":  # groups may tie
                 assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
@@ -60,12 +57,12 @@ NAMES = ("judge", "nurse", "JUDGE")  # of which two are one text to the model
 def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random_sets(tiny_model, gallery):
     """Shares counted one image at a time; OFF is chosen, and drawn at random."""
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
-    texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
-    people = set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
+    texts = inputs.embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
+    people = inputs.set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
     kinds = (("none", None, HeadSet()), ("chosen", None, OFF), ("random", 0, OFF))
-    ablations = [AblationSet(*kind, "") for kind in kinds]
+    ablations = [ablation_sets.AblationSet(*kind, "") for kind in kinds]
     scale = tiny_model.logit_scale
-    rows = measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
+    rows = compute_sample.measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
     groups = gallery.groups["gender"]
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
@@ -98,7 +95,7 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
 
 
 def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
-    write_images(tmp_path / "people", pictures(24), ["old", "young", "young"])
+    datasets_sample.write_images(tmp_path / "people", pictures(24), ["old", "young", "young"])
     (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
     line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccs.metrics import bias, group_gaps, skew
+from ccs.metrics import bias, group_gaps, ranking, skew
 from ccs.metrics.accuracy import group_rates, rate_gap
-from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 
 
@@ -86,7 +85,7 @@ def test_preferences_are_of_the_highest_group_of_all_or_of_the_other_half(name):
 def test_order_fault_divides_by_another_groups_share():
     images, texts, _ = example(n=300)
     groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
-    measured = bias.measure(images, Ranking(texts, groups, 50), as_published=True, draws=40)
+    measured = bias.measure(images, ranking.Ranking(texts, groups, 50), as_published=True, draws=40)
     assert measured.mode == "as-published"
     # Alphabetical counts (asian, black, white) over shares in order of appearance (white, black, asian).
     shares = np.array([200, 30, 70]) / 300

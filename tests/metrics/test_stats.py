@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.metrics import stats
-from ccs.metrics.stats import Effect
 
 
 def test_bootstrap_equals_scipys_percentile_bootstrap():
@@ -101,7 +100,7 @@ def test_conclusions():
         (-0.5, -0.1, 0.2, 0.0, "inconclusive", "inconclusive"),  # after adjustment
         (-0.5, 0.1, 0.2, 0.3, "confirmed", "rejected"),
     ):
-        effect = Effect((low + high) / 2, low, high, p_value)
+        effect = stats.Effect((low + high) / 2, low, high, p_value)
         assert stats.conclusion(effect, expected="below", limit=limit) == expected
         assert stats.conclusion(effect, expected="above", limit=limit) == opposite
 

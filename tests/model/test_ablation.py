@@ -28,8 +28,7 @@ import ccs
 from benchmarks.families import zeroed
 from ccs import HeadSet
 from ccs.heads import IMAGE
-from ccs.model.interception import projection_name
-from ccs.model.structure import attention_modules
+from ccs.model import interception, structure
 from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.tiny_model import shake, tiny_clip
@@ -77,11 +76,11 @@ def encoder(request):
 
 
 def attentions(model):
-    return list(attention_modules(model, IMAGE)[1].values())
+    return list(structure.attention_modules(model, IMAGE)[1].values())
 
 
 def projections(model):
-    return [getattr(part, projection_name(part)) for part in attentions(model)]
+    return [getattr(part, interception.projection_name(part)) for part in attentions(model)]
 
 
 def blocks(model):
@@ -217,7 +216,7 @@ def test_projections_changed_inside_stay_changed_and_are_ablated_once(encoder):
         normed.weight.data.mul_(0.5)
         parametrizations.weight_norm(normed)
         for attention, projection in zip(attentions(encoder)[1:3], (merging, wrapped), strict=True):
-            setattr(attention, projection_name(attention), projection)
+            setattr(attention, interception.projection_name(attention), projection)
         encoder.bfloat16().float()
         merging.train()
         ablated = features(encoder(PIXELS))
@@ -312,7 +311,7 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
     with ccs.ablate(encoder, "L1.H0 L2.H0"), pytest.raises(ccs.InputError, match=error):
         encoder(PIXELS)
     del attention.forward
-    duplicate, path = copy.deepcopy(attention), list(attention_modules(encoder, IMAGE)[1])[2]
+    duplicate, path = copy.deepcopy(attention), list(structure.attention_modules(encoder, IMAGE)[1])[2]
     with ccs.ablate(encoder, "L1.H0 L2.H0"):
         encoder.set_submodule(path, duplicate)
         with pytest.raises(ccs.InputError, match=r"^L2\.H0 not ablated"):
@@ -324,7 +323,7 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
     texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**languages.TEXT))
     bert = transformers.BertModel(transformers.BertConfig(**languages.TEXT))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
-    shared, (first, second, *_) = copy.deepcopy(encoder), attention_modules(encoder, IMAGE)[1]
+    shared, (first, second, *_) = copy.deepcopy(encoder), structure.attention_modules(encoder, IMAGE)[1]
     shared.set_submodule(second, shared.get_submodule(first))
     for model, heads, message in (
         (bert, "T0.H1", "BertModel isn't built like CLIP's or SigLIP's text encoder"),

@@ -15,14 +15,10 @@ from transformers import CLIPTokenizer
 
 import ccs
 from ccs import InputError
-from ccs.model.loading.fetching import Place
-from ccs.model.loading.sources import find_model, known_encoder
-from ccs.model.loading.tokens import HubTokenizer
+from ccs.model.loading import fetching, sources, tokens
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
-from tests.support import shrunk
-from tests.support.app_process import run_python
+from tests.support import app_process, shrunk, spoil
 from tests.support.checkpoint import clip_vocabulary, embed_alone, write_clip, write_siglip
-from tests.support.spoil import says
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a <my-dog>, two_Cats", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
@@ -45,8 +41,8 @@ def write_older(folder):
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
     config = json.loads((folder / "config.json").read_text("utf-8"))
     wrong = {**config["vision_config"], "num_hidden_layers": 7}
-    says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
-    says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
+    spoil.says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
+    spoil.says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
 
 
 def write_squashing(folder):
@@ -94,7 +90,7 @@ def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, pi
     np.testing.assert_allclose(ours.probabilities(image_units @ text_units.T), expected, atol=TOLERANCE)
     direct, remainder = ours.contributions(images)
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, image_units, atol=TOLERANCE)
-    assert ours.heads == known_encoder(find_model(str(tmp_path))).heads
+    assert ours.heads == sources.known_encoder(sources.find_model(str(tmp_path))).heads
     assert units.dtype == np.float32
     with pytest.warns(UserWarning, match="Longer ones are cut"):
         ours.embed_texts(TEXTS)
@@ -143,7 +139,7 @@ def test_tokens_of_clipa_are_those_of_open_clip(tmp_path):
     tokenizer_config = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     theirs = HFTokenizer(str(tmp_path), context_length=12, clean="whitespace", strip_sep_token=True)
-    ours = HubTokenizer(Place(folder=tmp_path), 12, 400, get_clean_fn("whitespace"), True)
+    ours = tokens.HubTokenizer(fetching.Place(folder=tmp_path), 12, 400, get_clean_fn("whitespace"), True)
     np.testing.assert_array_equal(ours(WORDS), theirs(WORDS))
 
 
@@ -162,7 +158,7 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     theirs = SiglipTokenizer(str(tmp_path / "spiece.model"))
     texts = [*WORDS, "ＷＩＤＥ ﬁne", "tab\there", " a dog  is — “x”"]
     expected = theirs(texts, padding="max_length", max_length=12, truncation=True).input_ids
-    ours = HubTokenizer(Place(folder=tmp_path), 12, 64, str.lower)
+    ours = tokens.HubTokenizer(fetching.Place(folder=tmp_path), 12, 64, str.lower)
     np.testing.assert_array_equal(ours(texts), expected)
 
 
@@ -190,5 +186,5 @@ def test_no_more_is_taken_than_is_said(tmp_path):
     model = write_clip(tmp_path, text={"hidden_size": 320})
     weights = tmp_path / WEIGHTS_FILE
     save_file({name: values.to(torch.float8_e4m3fn) for name, values in load_file(weights).items()}, weights)
-    estimate, taken = map(int, run_python("-c", LOADING, tmp_path).split())
+    estimate, taken = map(int, app_process.run_python("-c", LOADING, tmp_path).split())
     assert 4 * sum(values.numel() for values in model.state_dict().values()) < taken < estimate + 2**25

@@ -10,10 +10,8 @@ import ccs
 from ccs import InputError, Intervention
 from ccs.analysis.edit_heads import EditedModel
 from ccs.heads import IMAGE
-from ccs.model.ablation import has_class_token
+from ccs.model import ablation, interception, structure
 from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
-from ccs.model.interception import projection_name
-from ccs.model.structure import attention_modules
 from tests.support import language_models as languages
 from tests.support.tiny_model import shake, tiny_clip
 
@@ -99,12 +97,12 @@ def test_edited_heads_write_the_same_mean_for_every_group(family, dtype):
 def _written(module, run, heads, encoder):
     """What heads of a layer write [n, W] to the CLS token and the mean patch, and the layer's mean output."""
     chosen = ccs.HeadSet.parse(heads)
-    root, modules = attention_modules(module, encoder)
+    root, modules = structure.attention_modules(module, encoder)
     path, attention = list(modules.items())[chosen[0].layer]
     outputs = _record(attention, path, run, len(GROUPS)).double()
-    has_cls = encoder == IMAGE and has_class_token(root)
+    has_cls = encoder == IMAGE and ablation.has_class_token(root)
     outputs = (outputs[:, 0] + outputs[:, 1:].mean(1)) / 2 if has_cls else outputs.mean(1)
-    projection = getattr(attention, projection_name(attention))
+    projection = getattr(attention, interception.projection_name(attention))
     weight, size = projection.weight.detach().double(), outputs.shape[-1] // attention.num_heads
     columns = torch.cat([torch.arange(head.head * size, (head.head + 1) * size) for head in chosen])
     return outputs[:, columns] @ weight[:, columns].T, outputs.mean(0) @ weight.T + projection.bias.detach()
