@@ -170,7 +170,8 @@ def warm(app: App, jobs: Jobs) -> None:
             if claimed:  # the button of Start has one answer for everyone
                 screen.change(ablate=claim_of(screen).heads)
             work(screen)
-    importlib.import_module("open_clip")  # takes seconds of the first visit to a model that isn't bundled
+        if tab == "bias":
+            importlib.import_module("open_clip")  # takes seconds of the first visit to another model
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 
 

@@ -27,7 +27,7 @@ from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, POLL = 0.1, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
+FIRST, SOON, POLL = 0.05, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 
 
 class Pages:
@@ -45,6 +45,7 @@ class Pages:
         key, session = secrets.token_urlsafe(16), Session(request.scope["client"][0])
 
         def work(job: Job) -> dict[str, str]:
+            job.tell(0.0, "Opening this page")
             return page.work(open_screen(self.app, session, dict(request.query_params)), job)
 
         await self._start(request, key, session, work).finished(FIRST)
