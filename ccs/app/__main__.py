@@ -103,9 +103,8 @@ def start(settings: Settings) -> None:
 
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port)
-    place = settings.results or os.environ.get("CCS_RESULTS")
     try:
-        loading.set_result(collection := load_results(place))
+        loading.set_result(collection := load_results(settings.results or os.environ.get("CCS_RESULTS")))
     except BaseException as error:
         loading.set_exception(error)  # for the pages that wait
         raise

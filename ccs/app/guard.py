@@ -68,8 +68,8 @@ class Guard:
             refuse_if(not rule, 404, "Not found.")
             lines = scope["app"].get_blocks()._queue.event_queue_per_concurrency_id if "join" in rule else {}
             queued = [event.request.scope["client"][0] for line in lines.values() for event in line.queue]
-            most = CALLS if lines else AT_ONCE if limit or "gradio" in rule else 10 * AT_ONCE
-            refuse_if(self._open[kind] + queued.count(kind[0]) > most, 429, "Too many requests. Retry later.")
+            cap = CALLS if lines else AT_ONCE if limit or "gradio" in rule else 10 * AT_ONCE
+            refuse_if(self._open[kind] + queued.count(kind[0]) > cap, 429, "Too many requests. Retry later.")
             with move_on_after(SECONDS) as waiting:
                 async for part in Request(scope, receive).stream():
                     body += part

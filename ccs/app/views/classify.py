@@ -69,14 +69,14 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
     """
     app, state, model = screen.app, screen.state, screen.model
     heads = screen.records.level("high") or model.heads
-    own = [shown_example(screen)] if screen.session.uploads or state.classes else []
-    names = [] if own else example_names(state.model)
+    custom = [shown_example(screen)] if screen.session.uploads or state.classes else []
+    names = [] if custom else example_names(state.model)
 
     def candidate(number: int) -> Example:
-        return own[number] if own else app.example(f"{names[number]}:0", state.model)
+        return custom[number] if custom else app.example(f"{names[number]}:0", state.model)
 
     def search() -> tuple[int, int, int]:
-        candidates = [candidate(number) for number in range(len(own or names))]
+        candidates = [candidate(number) for number in range(len(custom or names))]
         sets, stories = [NO_HEADS, *(HeadSet([head]) for head in heads)], []
         images = app.images(tuple(image for example in candidates for image in example.images))
         embedded = np.stack([images.embed(model, ablated) for ablated in sets])
@@ -93,8 +93,8 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
             stories.append((costs.max(), int(best), number, int(at)))
         return max(stories, key=lambda story: story[0])[1:]
 
-    of_own = [(tuple(image.key for image in example.images), example.classes) for example in own]
-    key = ("story", hash_of(model), HeadSet(heads), *names, *of_own)
+    keys = [(tuple(image.key for image in e.images), e.classes, e.templates) for e in custom]
+    key = ("story", hash_of(model), HeadSet(heads), *names, *keys)
     head, number, at = app.cache.get(key, search)
     example = candidate(number)
     return list(heads)[head], replace(example, images=(example.images[at],))
