@@ -161,7 +161,7 @@ def features(text):
 
 GALLERIES = {
     "names that lead out": zipped({**TWO, "../../x/3.png": red(3), "/etc/4.png": red(4)}),
-    "a link": zipped({**TWO, LINK: "/etc/passwd"}),
+    "a link": zipped({**TWO, LINK: red(3)}),  # unpacked, its content is the path; read as a file, an image
     "markup in names": zipped({"<script>/1.png": red(1), "b\u202e/2.png": red(2)}),
     "half an archive": PLAIN[: len(PLAIN) // 2],
     "bytes that are other ones": PLAIN[:60] + b"\0" * 20 + PLAIN[80:],
