@@ -16,6 +16,7 @@ from ccs.app.page import work
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.model_cache import Cache
 from ccs.app.session import App, Session
+from ccs.app.views.classify import find_story
 from ccs.files import sha256
 
 MODEL = "organism"  # the app opens on it
@@ -43,16 +44,16 @@ class Recorder(Cache):
 
 def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Return facts about the model, and the values that Start and Bias first take from the cache."""
-    app, model = App(results.load()), ccs.load(MODEL)
-    app.model_cache.keep(MODEL, model)
-    cache = app.cache = Recorder()
-    app.galleries = Galleries((), cache)
-    work(open_screen(app, Session(), {"model": MODEL}))
+    app, model, screen_cache = App(results.load()), ccs.load(MODEL), Recorder()
+    without_tables = App(results.Collection({}, ""))  # so that each head has a story
+    for each in (app, without_tables):
+        each.model_cache.keep(MODEL, model)
+        each.cache = Recorder()
+    find_story(open_screen(without_tables, Session(), {"model": MODEL}))
     # The embeddings of all examples serve only the search for the story.
-    screen_cache = Recorder()
-    screen_cache.values = {key: value for key, value in cache.values.items() if key[0] == "story"}
-    app.cache = screen_cache
-    app.galleries = Galleries((), screen_cache)
+    searched = without_tables.cache.values.items()
+    screen_cache.values = {key: value for key, value in searched if key[0] == "story"}
+    app.cache, app.galleries = screen_cache, Galleries((), screen_cache)
     for tab in ("start", "bias"):
         work(open_screen(app, Session(), {"tab": tab, "model": MODEL}))
     facts = {"file": sha256(Path(bundled.__file__).parent / MODEL / bundled.WEIGHTS)}

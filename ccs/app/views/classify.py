@@ -1,6 +1,7 @@
 """The view Classify: the model's answers to the visitor's images, before and after ablation."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,36 +69,35 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
     has.
     """
     app, state, model = screen.app, screen.state, screen.model
-    heads = screen.records.level("high") or model.heads
     custom = [shown_example(screen)] if screen.session.uploads or state.classes else []
     names = [] if custom else example_names(state.model)
 
     def candidate(number: int) -> Example:
         return custom[number] if custom else app.example(f"{names[number]}:0", state.model)
 
-    def search() -> tuple[int, int, int]:
+    def search(head: Head) -> tuple[float, int, int]:
         candidates = [candidate(number) for number in range(len(custom or names))]
-        sets, stories = [NO_HEADS, *(HeadSet([head]) for head in heads)], []
         images = app.images(tuple(image for example in candidates for image in example.images))
-        embedded = np.stack([images.embed(model, ablated) for ablated in sets])
-        ends = np.cumsum([len(example.images) for example in candidates])[:-1]
+        embedded = np.stack([images.embed(model, heads) for heads in (NO_HEADS, HeadSet([head]))])
+        ends, stories = np.cumsum([len(example.images) for example in candidates])[:-1], []
         for number, of_example in enumerate(np.split(embedded, ends, axis=1)):
             example = candidates[number]
             texts = screen.embed_texts(example.classes, example.templates).T
-            shares = np.stack([model.probabilities(embeddings @ texts) for embeddings in of_example])
-            first = shares[0].argmax(axis=1)
-            costs = (shares[0] - shares[1:])[:, np.arange(len(first)), first]  # [heads, images]
+            before, after = (model.probabilities(embeddings @ texts) for embeddings in of_example)
+            first = before.argmax(axis=1)
+            costs = (before - after)[np.arange(len(first)), first]
             if example.answers:
                 costs = costs - (np.array(example.classes)[first] != np.array(example.answers))
-            best, at = np.unravel_index(costs.argmax(), costs.shape)
-            stories.append((costs.max(), int(best), number, int(at)))
-        return max(stories, key=lambda story: story[0])[1:]
+            stories.append((float(costs.max()), number, int(costs.argmax())))
+        return max(stories)
 
     keys = [(tuple(image.key for image in e.images), e.classes, e.templates) for e in custom]
-    key = ("story", hash_of(model), HeadSet(heads), *names, *keys)
-    head, number, at = app.cache.get(key, search)
-    example = candidate(number)
-    return list(heads)[head], replace(example, images=(example.images[at],))
+    heads = screen.records.level("high") or model.heads
+    key = ("story", hash_of(model), *names, *keys)
+    stories = [(*app.cache.get((*key, head), partial(search, head)), head) for head in heads]
+    _, number, at, head = max(stories)
+    example = candidate(int(number))
+    return head, replace(example, images=(example.images[int(at)],))
 
 
 @post("classify")
