@@ -54,7 +54,8 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
 
 def _upright(frame: Any) -> Image.Image:
     """Return a frame as an image, turned as its stream says; phones store all clips in one direction."""
-    return frame.to_image().rotate(frame.rotation, expand=True)  # counterclockwise, in degrees
+    image: Image.Image = frame.to_image()
+    return image.rotate(frame.rotation, expand=True)  # counterclockwise, in degrees
 
 
 @contextmanager
