@@ -46,9 +46,9 @@ def compute() -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Return facts about the model, and the values that Start and Bias first take from the cache."""
     app, model, screen_cache = App(results.load()), ccs.load(MODEL), Recorder()
     without_tables = App(results.Collection({}, ""))  # so that each head has a story
-    for each in (app, without_tables):
-        each.model_cache.keep(MODEL, model)
-        each.cache = Recorder()
+    for recorded in (app, without_tables):
+        recorded.model_cache.keep(MODEL, model)
+        recorded.cache = Recorder()
     find_story(open_screen(without_tables, Session(), {"model": MODEL}))
     # The embeddings of all examples serve only the search for the story.
     searched = without_tables.cache.values.items()
