@@ -50,7 +50,7 @@ def load_model(model: Model | str, device: str) -> Model:
 
         return load(model, device=device)
     if not hasattr(model, "embed_texts"):
-        raise InputError(f"A model comes from ccs.load, or is its name; this is a {type(model).__name__}.")
+        raise InputError(f"Expected a model from ccs.load or its name, not {type(model).__name__}.")
     return model
 
 
@@ -116,7 +116,7 @@ def open_unlabeled(images: ImageSet | str, max_images: int | None) -> ImageSet:
     """
     opened = open_images(images, max_images) if isinstance(images, str) else images
     if not isinstance(opened, ImageSet):
-        raise InputError(f"Images come from ccs.open_images, or are its name; not a {type(images).__name__}.")
+        raise InputError(f"Expected images from ccs.open_images or their name, not {type(images).__name__}.")
     return opened
 
 
@@ -147,7 +147,7 @@ def open_people(
     if isinstance(gallery, str):
         gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
     if not isinstance(gallery, BiasSet):
-        raise InputError(f"{getattr(gallery, 'name', gallery)} is not a gallery: people with groups.")
+        raise InputError(f"{getattr(gallery, 'name', gallery)} is not a gallery of people with groups.")
     gallery.require_readable(skip_unreadable)
     attribute = attribute or gallery.main
     if attribute in gallery.groups:

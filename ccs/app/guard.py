@@ -77,7 +77,8 @@ class Guard:
                     refuse_if(len(body) > limit, 413, "The request is too large.")
                     refuse_if(self._open[HELD] > HELD, 503, "Too much is being sent. Try again in a moment.")
             refuse_if(waiting.cancelled_caught, 408, "The request took too long to arrive.")
-            refuse_if(limit == CALL and not is_call(body, self._functions), 422, "Send JSON without files.")
+            is_refused = limit == CALL and not is_call(body, self._functions)
+            refuse_if(is_refused, 422, "Send JSON, with images as base64, not files.")
             unread = [{"type": "http.request", "body": bytes(body)}]
             await self.app(scope, replay, send_secured)
         except HTTPException as refusal:

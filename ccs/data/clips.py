@@ -53,7 +53,7 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
 
 
 def _upright(frame: Any) -> Image.Image:
-    """Return a frame as an image, turned as its stream says; phones store all clips in one direction."""
+    """Return a frame as an image, rotated as the file says; phones store upright clips on their side."""
     image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True)  # counterclockwise, in degrees
 

@@ -165,13 +165,13 @@ def splits_in(path: str) -> set[str]:
     return {SPLITS[word] for word in words if word in SPLITS}
 
 
-def require_one_folder(paths: Iterable[str], source: str, example: str) -> None:
-    """Check that tables or archives, next to splits, are those of one set.
+def require_one_folder(paths: Iterable[str], source: str, advice: str) -> None:
+    """Check that Parquet or tar files are in one folder, apart from folders named after splits.
 
     Args:
         paths: Paths of files of one split.
         source: What they are part of, in messages.
-        example: How one folder is chosen, with `{}` for its path.
+        advice: What to do otherwise; `{}` is replaced by one of the folders.
 
     Raises:
         InputError: If they are in several folders, such as the configurations of a set on the Hub.
@@ -179,8 +179,7 @@ def require_one_folder(paths: Iterable[str], source: str, example: str) -> None:
     parts = [[part for part in path.split("/")[:-1] if not splits_in(part)] for path in paths]
     if len(folders := sorted({"/".join(folder) for folder in parts})) > 1:
         listed = ", ".join(folder or "the top" for folder in folders[:5])
-        choice = example.format(folders[-1])
-        raise InputError(f"{source!r} has files in several folders ({listed}): choose one, as {choice}.")
+        raise InputError(f"{source!r} has files in several folders ({listed}): {advice.format(folders[-1])}.")
 
 
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
     if not data:
         raise ValueError(f"it holds no Parquet files of {' '.join(filter(None, (record.config, split)))!r}")
     if record.kind != "images" and not record.known:
-        require_one_folder(data, record.name, f"{record.name}:{{}}/{split or 'SPLIT'}")
+        require_one_folder(data, record.name, f"choose one, as in {record.name}:{{}}/{split or 'SPLIT'}")
     return commit, split, data + [path for path in listed if path == record.names_file]
 
 

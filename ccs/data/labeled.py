@@ -63,7 +63,7 @@ def _make_classes(
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
     labels = np.array(numbers, np.int64)[at]
     if without := len(classes) - len(np.unique(labels)):
-        fields["notes"] += (f"{without} of its {len(classes)} classes have no image here",)
+        fields["notes"] += (f"classes without images: {without} of {len(classes)}",)
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
     groups = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
@@ -217,8 +217,8 @@ def _read_groups(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
-    More than a dozen numbers, as of ages, are grouped by tens ("20-29"), unless they number the rows of a
-    column that isn't named by the user; those below 0 are no group.
+    More than a dozen numbers, such as ages, are grouped by tens ("20-29"), unless they number the rows of a
+    column that the user doesn't name. Negative numbers mean that the group isn't known.
     """
     groups: dict[str, list[str]] = {}
     notes: list[str] = []

@@ -63,7 +63,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         splits = {path: words.pop() if len(words := splits_in(path)) == 1 else "" for path in archives}
         files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
         if record.kind != "images" and not record.known and not record.hub:
-            require_one_folder(files.openers, files.source, "the path to {}")
+            require_one_folder(files.openers, files.source, "open one of them")
         if archives[0].lower().endswith(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
@@ -78,7 +78,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     unit = "clips" if rows.are_videos else "images"
     record.require_recorded(rows.source, rows.count, record.rows, unit)
     if len(words := {*map(tidy, rows.columns.get("split", ()))}) > 1:
-        note = f"the rows of all splits in its column 'split' are read: {', '.join(sorted(words)[:5])}"
+        note = f"the column 'split' is ignored: rows of {', '.join(sorted(words)[:5])} are all read"
         rows = replace(rows, notes=(*rows.notes, note))
     return replace(rows, names=names)
 
@@ -189,7 +189,7 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
     listed, splits = ", ".join(sorted(classes)[:5]), {SPLITS.get(top.casefold(), "") for top in classes}
     notes = [f"the folders {listed} are domains; classes are the folders inside"] * are_domains
     if len(splits - {""}) > 1 and not are_domains:
-        notes = [f"the folders {listed} are read as classes, for not all of them are splits"]
+        notes = [f"the folders {listed} are read as classes, because not all of them are splits"]
     return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], notes
 
 

@@ -171,9 +171,8 @@ def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list
         return cells
     numbers = {cell for cell in cells if cell not in (None, -1)}
     if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
-        raise InputError(
-            f"The column {column} has {wrong[0]!r}, which numbers none of its {len(names)} names."
-        )
+        numbered = f"but its {len(names)} class names are numbered from 0"
+        raise InputError(f"The column {column} has the class number {wrong[0]!r}, {numbered}.")
     return [names[cell] if cell in numbers else None for cell in cells]
 
 

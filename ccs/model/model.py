@@ -233,7 +233,7 @@ class Model(Side):
         return self.texts.heads
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Turn texts into token numbers [texts, context]; one that is longer than the context is cut.
+        """Turn texts into token ids [texts, context]. A text that is longer than the context is cut.
 
         Warns:
             UserWarning: If a text is cut.
@@ -245,8 +245,9 @@ class Model(Side):
         shorter = self.tokenizer([re.sub(r"\w\W*$", "", texts[row]) for row in rows]) if rows else ()
         cut = [row for row, others in zip(rows, shorter, strict=True) if torch.equal(tokens[row], others)]
         if cut:
-            known = f"{self.name} reads {tokens.shape[1]} tokens of a text. Longer ones are cut ({len(cut)})"
-            warnings.warn(f"{known}, such as {texts[cut[0]][:80]!r}.", UserWarning, stacklevel=2)
+            limit = f"{self.name} reads at most {tokens.shape[1]} tokens of a text"
+            message = f"{limit}. Longer texts are cut ({len(cut)}), such as {texts[cut[0]][:80]!r}."
+            warnings.warn(message, UserWarning, stacklevel=2)
         return tokens
 
     @cached_property
@@ -274,7 +275,7 @@ class Model(Side):
     def embed_texts(
         self, texts: Sequence[str], batch_size: int | None = None, ablate: AblationSets = None
     ) -> np.ndarray:
-        """Compute unit embeddings of texts, float32, of which `tokenize` cuts those that are too long.
+        """Compute unit embeddings of texts, float32. A text that is too long is cut, as in `tokenize`.
 
         Args:
             texts: The texts.

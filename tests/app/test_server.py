@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from urllib.parse import parse_qsl
 
 import pytest
+from gradio.context import LocalContext
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -51,6 +52,20 @@ def test_a_bad_form_or_figure_changes_nothing_and_says_so(client):
     assert "head: String should have at most 50000 characters; got" in page["top"]
     answer = client.get("/figure.csv", params={"tab": "classify", "figure": "groups"})
     assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")
+
+
+def test_work_is_done_in_the_visitors_name(client, monkeypatch):
+    """ZeroGPU reads a visitor's token from the request of the thread that works."""
+    tokens, classify = [], views.VIEWS["classify"]
+
+    def values(*arguments):
+        tokens.append(LocalContext.request.get().headers["x-ip-token"])
+        return classify.values(*arguments)
+
+    monkeypatch.setitem(views.VIEWS, "classify", classify._replace(values=values))
+    monkeypatch.setitem(client.headers, "x-ip-token", "secret")
+    visit(client, "tab=classify").whole().post("heads/ablate", ablate="L7.H1").whole()
+    assert tokens == ["secret"] * 2
 
 
 def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):

@@ -124,11 +124,11 @@ def test_class_folders(tmp_path):
     write(tmp_path / "animals" / "mammal/1.png", noisy(1))
     dataset = open_dataset(str(tmp_path / "animals"))
     assert dataset.classes == ("mammal", "test", "train")
-    assert "test, train are read as classes, for not all of them are splits" in dataset.notes[-1]
+    assert "test, train are read as classes, because not all of them are splits" in dataset.notes[-1]
     rows = "file,label,split\ntest/owl/1.png,a,train\nmammal/1.png,b,test"
     write(tmp_path / "animals/labels.csv", rows.encode())
     dataset = open_dataset(str(tmp_path / "animals"))
-    assert "the rows of all splits in its column 'split' are read: test, train" in dataset.notes
+    assert "the column 'split' is ignored: rows of test, train are all read" in dataset.notes
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, res
     else:
         data = open_dataset(str(path), classes=names)
         assert [data.classes[label] for label in data.labels] == result
-        assert data.notes[-1] == "1 of its 3 classes have no image here"
+        assert data.notes[-1] == "classes without images: 1 of 3"
 
 
 def test_a_row_group_above_the_bound_is_refused(tmp_path, monkeypatch):

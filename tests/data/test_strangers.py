@@ -52,7 +52,7 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
     hub.put("datasets", known.hub, {name: data for name, data in files.items() if name.startswith("0.25")})
     repository = hub.repositories["datasets", known.hub]
     repository.tags[known.revision] = repository.commits[-1][0]
-    choice = r"several folders \(0\.25, 1\.25\): choose one, as user/photos:1\.25/test\."
+    choice = r"several folders \(0\.25, 1\.25\): choose one, as in user/photos:1\.25/test\."
     for refused, words in ((PHOTOGRAPHS, choice), (f"{PHOTOGRAPHS}:x/test", "no Parquet files of 'x test'")):
         with pytest.raises(InputError, match=words):
             open_dataset(refused)
@@ -68,7 +68,7 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
     for name, data in files.items():
         (path := tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    with pytest.raises(InputError, match=r"several folders \(0\.25, 1\.25\): choose one, as the path to"):
+    with pytest.raises(InputError, match=r"several folders \(0\.25, 1\.25\): open one of them"):
         open_dataset(str(tmp_path / "copy"))
 
 

@@ -92,7 +92,7 @@ def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, pi
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, image_units, atol=TOLERANCE)
     assert ours.heads == sources.known_encoder(sources.find_model(str(tmp_path))).heads
     assert units.dtype == np.float32
-    with pytest.warns(UserWarning, match="Longer ones are cut"):
+    with pytest.warns(UserWarning, match="Longer texts are cut"):
         ours.embed_texts(TEXTS)
 
 

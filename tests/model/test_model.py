@@ -82,7 +82,7 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
 
 def test_a_text_is_cut_with_a_warning(tiny_model):
     fits = "a " * (tiny_model.tokenize([""]).shape[1] - 2)  # next to a start and an end
-    with pytest.warns(UserWarning, match=r"Longer ones are cut \(1\), such as 'a a a"):
+    with pytest.warns(UserWarning, match=r"Longer texts are cut \(1\), such as 'a a a"):
         tiny_model.tokenize([fits, fits + "b"])
 
 
