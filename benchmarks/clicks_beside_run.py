@@ -35,7 +35,7 @@ CLICKS, PAUSE = 24, 1.0
 def measure(photographs: Path) -> dict[str, Any]:
     """Seconds of the run, and the median click before and during it."""
     with alone(MODEL) as app:
-        model = app.model_cache.get(MODEL)
+        model = app.model_cache.get(MODEL).load()
         seeds = count()
         screen = opened(app, model=MODEL, tab="classify")
 

@@ -22,6 +22,7 @@ from ccs import Head, HeadSet
 from ccs.app.services import examples
 from ccs.app.services.images import Images, highlight, tint
 from ccs.app.services.model_cache import Cache
+from ccs.model.handle import ModelHandle
 from ccs.model.maps import heatmap
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
@@ -60,7 +61,7 @@ def page() -> dict[str, float]:
     torch.set_num_threads(os.cpu_count() or 1)
     model, pictures = ccs.load("ViT-B-32/random"), examples.load_example("photographs:0").images
     x = model.preprocess([image.pixels for image in pictures])
-    along = model.embed_texts(["a dog"]) - model.embed_texts(["a cat"])
+    along, handle = model.embed_texts(["a dog"]) - model.embed_texts(["a cat"]), ModelHandle.from_model(model)
 
     def new() -> Images:
         return Images((), [image.pixels for image in pictures], Cache(), originals=pictures)
@@ -76,10 +77,10 @@ def page() -> dict[str, float]:
             images: The images.
             head: The head.
         """
-        looks = images.attention(model, head.layer, HeadSet())[:, head.head]
-        sent = images.maps(model, HeadSet([head]), along, HeadSet())[:, 0]
+        looks = images.attention(handle, head.layer, HeadSet())[:, head.head]
+        sent = images.maps(handle, HeadSet([head]), along, HeadSet())[:, 0]
         peak, largest = float(looks.max()), float(np.abs(sent).max())
-        for picture, look, contribution in zip(images.inputs(model), looks, sent, strict=True):
+        for picture, look, contribution in zip(images.inputs(handle), looks, sent, strict=True):
             highlight(picture, look, peak)
             tint(picture, contribution, largest)
 
@@ -89,7 +90,7 @@ def page() -> dict[str, float]:
         "plain": plain,
         "new pictures": lambda: drawn(new(), Head(model.n_layers - 1, 5)),
         "another head": lambda: drawn(known, next(heads)),
-        "all heads": lambda: new().sent(model, model.heads, along, HeadSet()),
+        "all heads": lambda: new().maps(handle, model.heads, along, HeadSet()),
         "text": lambda: model.embed_texts(["a dog"]),
     }
     return {"load": os.getloadavg()[0], **smallest(passes, 5, time.perf_counter)}

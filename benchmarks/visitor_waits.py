@@ -125,7 +125,7 @@ def act(screen: Screen, path: str, **fields: str) -> None:
 def server_clicks(name: str) -> dict[str, float]:
     """Seconds of a click for four drawn images, beside a plain forward pass of the model on them."""
     with alone(name) as app:
-        model = app.model_cache.get(name)
+        model = app.model_cache.get(name).load()
         seconds: dict[str, float] = {}
         heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
         for tab, path in (("classify", "heads/toggle"), ("heads", "heads/inspect")):
@@ -150,7 +150,7 @@ def gallery_clicks(name: str) -> dict[str, float]:
     Each head alone, one per layer, the lowest first.
     """
     with alone(name) as app:
-        model = app.model_cache.get(name)
+        model = app.model_cache.get(name).load()
         screen = opened(app, model=name, tab="bias", gallery="world/faces")
         seconds = {"first visit": timed(lambda: act(screen, "show"))}
         layers = sorted({head.layer for head in model.heads})

@@ -46,7 +46,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
     app = App(results.load(tables), [people], [name])
     device = {"CCS_DEVICE": str(bench.device)}
     with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
-        model = app.model_cache.get(name, lambda *_: None)
+        model = app.model_cache.get(name).load()
         first = {key: values.data_ptr() for key, values in model.clip.state_dict().items()}
         for tab in ("classify", "bias"):
             off = HeadSet(list(here.heads)[1:3])

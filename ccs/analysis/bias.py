@@ -25,6 +25,7 @@ from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import NEUTRAL
 
 if TYPE_CHECKING:
+    from ccs.model.handle import ModelHandle
     from ccs.model.model import Model
 
 METRICS = skew.METRICS + group_gaps.PREFERENCES
@@ -209,7 +210,7 @@ def own_pools(gallery: BiasSet) -> NDArray[np.bool_] | None:
 
 
 def measure_people(
-    model: Model,
+    model: Model | ModelHandle,
     people: BiasSet,
     attribute: str,
     ends: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]],

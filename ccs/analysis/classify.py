@@ -21,6 +21,7 @@ from ccs.heads import HeadSet, Intervention
 from ccs.metrics.ranking import alike
 
 if TYPE_CHECKING:
+    from ccs.model.handle import ModelHandle
     from ccs.model.model import Model
 
 TEMPLATE = "a photo of a {}"
@@ -112,7 +113,7 @@ def classify(
 
 
 def label_images(
-    model: Model,
+    model: Model | ModelHandle,
     classes: Sequence[str],
     templates: Sequence[str],
     ends: Sequence[tuple[np.ndarray, np.ndarray]],

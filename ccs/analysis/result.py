@@ -18,6 +18,7 @@ from ccs.errors import require
 from ccs.metrics.stats import Effect, Estimate
 
 if TYPE_CHECKING:
+    from ccs.model.handle import ModelHandle
     from ccs.model.model import Model
 
 FEWEST_IMAGES = {
@@ -177,7 +178,7 @@ class TradeoffResult(Result):
         return ax
 
 
-def describe_model(model: Model) -> dict[str, Any]:
+def describe_model(model: Model | ModelHandle) -> dict[str, Any]:
     """Return the first entries of a result's `about`."""
     return {"model": model.name, "weights": model.weights_hash[:16]}
 

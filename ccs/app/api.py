@@ -24,7 +24,7 @@ from ccs.analysis.inputs import embed_occupations, set_question
 from ccs.app.html import render
 from ccs.app.jobs import keep_quiet
 from ccs.app.services.galleries import world
-from ccs.app.services.model_cache import describe_kind, hash_of
+from ccs.app.services.model_cache import describe_kind
 from ccs.app.services.uploads import read_images
 from ccs.app.session import App
 from ccs.app.state import describe_problem, parse_ablation
@@ -32,6 +32,7 @@ from ccs.app.views.query import top
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import TEXT, Head, HeadSet
+from ccs.model.handle import ModelHandle
 
 TOY = "organism"  # the model of calls that name none
 WAITING = 16  # queued calls
@@ -115,9 +116,9 @@ class Api:
             Per head: the text's rank among a pool of texts (1: none explains the head better), the share of
             the head's variance along it, and whether the head encodes it by this measure.
         """
-        (loaded, _), images = self._open(model), self.app.galleries.find(world(model).pictures, keep_quiet)
-        key = ("find", hash_of(loaded), text)
-        table = self.app.cache.get(key, lambda: ccs.find_heads(loaded, text, images).rows)
+        (handle, _), images = self._open(model), self.app.galleries.find(world(model).pictures, keep_quiet)
+        key = ("find", handle.weights_hash, text)
+        table = self.app.cache.get(key, lambda: ccs.find_heads(handle.load(), text, images).rows)
         return _rows(table[["head", "rank", "share", "encodes"]])
 
     def classify(
@@ -140,7 +141,7 @@ class Api:
         Returns:
             Per image and class (label): the probability with all heads on (before) and after the ablation.
         """
-        loaded, heads = self._open(model, ablate)
+        handle, heads = self._open(model, ablate)
         try:
             files = [base64.b64decode(i.partition(";base64,")[2] or i, validate=True) for i in images]
         except ValueError:
@@ -148,7 +149,8 @@ class Api:
         uploads, problems = read_images([(data, f"Image {n}") for n, data in enumerate(files, 1)])
         if problems:
             raise InputError(" ".join(problems))
-        table = ccs.classify(loaded, [image.pixels for image in uploads], classes, template, ablate=heads)
+        pixels = [image.pixels for image in uploads]
+        table = ccs.classify(handle.load(), pixels, classes, template, ablate=heads)
         return _rows(table.rows.rename(columns={"class": "label"}))
 
     def rank_people(
@@ -166,10 +168,10 @@ class Api:
         Returns:
             Per person, best first: the rank, the image's number in the gallery, the groups, and the cosine.
         """
-        loaded, heads = self._open(model, ablate)
+        handle, heads = self._open(model, ablate)
         people = set_question(self._gallery(model, gallery), [occupation])
-        embeddings = self.app.galleries.images(people.name).embed(loaded, heads)
-        prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
+        embeddings = self.app.galleries.images(people.name).embed(handle, heads)
+        prompt = embed_occupations(handle.load(), people, heads.of_encoder(TEXT))[0]
         image = top(embeddings, prompt, min(top_k, len(embeddings)))
         groups = pd.DataFrame(people.groups).iloc[image].astype(str).to_dict("records")
         columns = {"image": image, "groups": groups, "cosine": embeddings[image] @ prompt}
@@ -196,11 +198,11 @@ class Api:
             The rows of ccs.bias: per occupation and metric (MaxSkew, NDKL, AUC, logit gap), and their mean,
             the values with intervals and the level of random rankings.
         """
-        (loaded, heads), people = self._open(model, ablate), self._gallery(model, gallery)
+        (handle, heads), people = self._open(model, ablate), self._gallery(model, gallery)
         attribute = attribute or next(iter(people.groups))
-        return _rows(ccs.bias(loaded, people, occupations, attribute=attribute, ablate=heads).rows)
+        return _rows(ccs.bias(handle.load(), people, occupations, attribute=attribute, ablate=heads).rows)
 
-    def _open(self, model: str, ablate: str = "") -> "tuple[ccs.Model, HeadSet]":
+    def _open(self, model: str, ablate: str = "") -> tuple[ModelHandle, HeadSet]:
         heads = self.app.require_heads(self.app.require_model(model), parse_ablation(ablate))
         return self.app.model_cache.get(model), heads
 

@@ -227,7 +227,7 @@ def analyze(screen: Screen, images: Name = "", count: Count = DEFAULT_COUNT) -> 
         InputError: For another dataset, without the model, and with too little memory.
     """
     require_choice(images, DATASETS, "dataset")
-    app, name, model = screen.app, screen.state.model, screen.model
+    app, name, model = screen.app, screen.state.model, screen.model.load()
     place = app.model_cache.place(name)
     weights = sum(values.nbytes for values in model.clip.state_dict().values())
     require_room(f"Analyzing {model.name}", COPIES * weights + MORE)

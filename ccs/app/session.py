@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-import ccs
 from ccs.analysis.inputs import embed_names
 from ccs.app.jobs import Job, Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.examples import Example, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.images import Images, has_edits
-from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, hash_of, size_of
+from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import NO_HEADS, State, Texts, describe_problem
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet
+from ccs.model.handle import ModelHandle
 from ccs.results import PRECOMPUTED, Collection, Results
 
 SECONDS = 3600  # until an unused session ends
@@ -264,8 +264,8 @@ class Screen:
         return self.app.galleries.images(self.gallery, self.tell).fit(self.model, self.state.ablate)
 
     @property
-    def model(self) -> ccs.Model:
-        """The model, loaded if needed. Raises InputError if it isn't available."""
+    def model(self) -> ModelHandle:
+        """The model's handle (`ModelCache.get`). Raises InputError if the model isn't available."""
         return self.app.model_cache.get(self.state.model, self.tell)
 
     def embed_texts(self, texts: Texts, templates: Texts = ("{}",), ablate: HeadSet = NO_HEADS) -> np.ndarray:
@@ -280,14 +280,14 @@ class Screen:
             InputError: If the model isn't available.
         """
         model, heads = self.model, ablate.of_encoder(TEXT)
-        key = ("texts", hash_of(model), texts, templates, heads)
-        return self.app.cache.get(key, lambda: embed_names(model, texts, templates, heads))
+        key = ("texts", model.weights_hash, texts, templates, heads)
+        return self.app.cache.get(key, lambda: embed_names(model.load(), texts, templates, heads))
 
     @property
     def weights(self) -> str:
         """The hash of the model's weights: those in memory, else those of its tables."""
         in_memory = self.state.model in self.app.model_cache
-        return hash_of(self.model) if in_memory else self.records.weights
+        return self.model.weights_hash if in_memory else self.records.weights
 
     @property
     def settings(self) -> dict[str, str]:

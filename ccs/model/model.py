@@ -21,6 +21,7 @@ from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, Encoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
+from ccs.model.handle import to_probabilities
 from ccs.model.inputs import OPENAI, PREPROCESSING, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
 from ccs.model.loading.config import CONFIG_FILE, MAX_CONFIG_BYTES
@@ -320,10 +321,7 @@ class Model(Side):
         They are the softmax of the scaled cosines over the texts. For a model with a logit bias (SigLIP),
         which was trained to score each text alone, they are sigmoids, which needn't sum to 1.
         """
-        logits = self.logit_scale * torch.as_tensor(np.asarray(cosines))
-        if self.logit_bias is None:
-            return logits.softmax(1).numpy()
-        return (logits + self.logit_bias).sigmoid().numpy()
+        return to_probabilities(cosines, self.logit_scale, self.logit_bias)
 
     def batches(
         self, images: Images, batch_size: int | None = None

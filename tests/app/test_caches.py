@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from ccs.app import session
 from ccs.app.services import galleries
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.images import Images
-from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, Unloaded, size_of
+from ccs.app.services.model_cache import PHOTO, Cache, ModelCache, size_of
 from ccs.app.services.records import ModelRecords
 from ccs.data import synthetic
+from ccs.model.handle import ModelHandle
 from scripts import first_screen
 from tests.support import app_process, app_sample
 
@@ -84,15 +86,15 @@ def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_
     assert stored.values.keys() == computed.keys()  # these weights, these images, and the head on the screen
     for key, values in computed.items():
         np.testing.assert_allclose(stored.values[key], values, atol=1e-6)
-    unloaded, trained = Unloaded(first_screen.MODEL, stored, dict), ccs.load(first_screen.MODEL)
-    cosines = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
-    np.testing.assert_allclose(unloaded.probabilities(cosines), trained.probabilities(cosines), atol=1e-6)
+    handle = ModelCache((), lambda name: ()).get(first_screen.MODEL)
+    trained = ModelHandle.from_model(handle.load())
+    assert replace(handle, load=trained.load) == trained
     faces = synthetic.bias_set("faces")
     images = Images(("world/faces", faces.fingerprint), faces.images[:2], Cache())
     assert len(images.embed(trained, HeadSet())) == len(faces.images)  # it is stored
     changed = ccs.load(first_screen.MODEL)
     changed.clip.visual.proj.data *= 2
-    assert len(images.embed(changed, HeadSet())) == 2
+    assert len(images.embed(ModelHandle.from_model(changed), HeadSet())) == 2
     bundled.first_screen.cache_clear()
     monkeypatch.setattr(bundled, "sha256", lambda file: "")  # another file of weights
     assert bundled.first_screen(first_screen.MODEL) is None

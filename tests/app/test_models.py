@@ -55,10 +55,10 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     with pytest.raises(jobs.Canceled):
         page.work(screen, job := Impatient("", dict))
     assert f"Loading {name}" in job.regions["main"]
-    fresh_app.model_cache.keep("organism", app.model_cache.get("organism"))
+    fresh_app.model_cache.keep("organism", app.model_cache.get("organism").load())
     do(screen, "model", model="organism")
     assert "probability" in finished(screen)[0]["main"]
-    assert len(fresh_app.model_cache.get(name).heads) == 16  # it went on loading
+    assert len(fresh_app.model_cache.get(name).load().heads) == 16  # it went on loading
 
 
 ENDLESS = """

@@ -14,10 +14,11 @@ from PIL import Image
 import ccs
 from ccs.app.html import describe_ablation
 from ccs.app.jobs import Tell, keep_quiet
-from ccs.app.services.model_cache import Cache, hash_of
+from ccs.app.services.model_cache import Cache
 from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import NO_HEADS
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, changes
+from ccs.model.handle import ModelHandle
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def has_edits(heads: HeadSet) -> bool:
 
 @dataclass(frozen=True)
 class Images:
-    """Images and what models make of them, kept in a cache.
+    """Images and what models make of them, kept in a cache. A model is loaded when a value isn't there.
 
     Attributes:
         key: What identifies the images in the cache.
@@ -53,8 +54,8 @@ class Images:
     originals: tuple[InputImage, ...] = ()
     groups: Mapping[str, Any] = field(default_factory=dict)
 
-    def _keep(self, model: ccs.Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
-        return self.cache.get((kind, hash_of(model), self.key, *settings), make, self.tell)
+    def _keep(self, model: ModelHandle, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
+        return self.cache.get((kind, model.weights_hash, self.key, *settings), make, self.tell)
 
     def _parts(self, model: ccs.Model, images: Any, doing: str) -> Iterator[Any]:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
@@ -66,18 +67,19 @@ class Images:
             stop = min(start + step, n)
             yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
 
-    def trunk(self, model: ccs.Model) -> Any:
+    def trunk(self, model: ModelHandle) -> Any:
         """Return the `Trunk` of the images, which every ablation shares; None if it is too large to keep."""
-        if len(self.images) * model.encoder.n_tokens * model.encoder.width * 4 > TRUNK_BYTES:
+        loaded = model.load()
+        if len(self.images) * loaded.encoder.n_tokens * loaded.encoder.width * 4 > TRUNK_BYTES:
             return None
 
         def compute() -> Any:
-            trunks = [model.trunk(part) for part in self._parts(model, self.images, "embeds, once,")]
+            trunks = [loaded.trunk(part) for part in self._parts(loaded, self.images, "embeds, once,")]
             return trunks[0].joined(trunks)
 
         return self._keep(model, "whole", compute)
 
-    def _start(self, model: ccs.Model, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
+    def _start(self, model: ModelHandle, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
         """Return activations that enter a layer, or a lower one, and the image heads to ablate from there.
 
         Without activations (they are too large to keep), return the images.
@@ -86,10 +88,10 @@ class Images:
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
             return (self.images if start is None else start), heads
         below = heads.subset(head for head in heads if head.layer < layer)
-        encoder, above = model.encoder.ablated(below), heads - below
+        encoder, above = model.load().encoder.ablated(below), heads - below
         return self._keep(model, "trunk", lambda: encoder.trunk(start, layer), layer, below), above
 
-    def embed(self, model: ccs.Model, ablate: HeadSet) -> np.ndarray:
+    def embed(self, model: ModelHandle, ablate: HeadSet) -> np.ndarray:
         """Embed the images under ablation. Edits are fitted on these images if they are people.
 
         Args:
@@ -102,13 +104,14 @@ class Images:
         heads = self.fit(model, ablate).of_encoder(IMAGE)
 
         def compute() -> np.ndarray:
+            loaded = model.load()
             start, _ = self._start(model, min((head.layer for head in heads), default=0))
             doing = f"with {describe_ablation(heads)} embeds" if heads else "embeds, once,"
-            return np.concatenate([model.embed_images(p, heads) for p in self._parts(model, start, doing)])
+            return np.concatenate([loaded.embed_images(p, heads) for p in self._parts(loaded, start, doing)])
 
         return self._keep(model, "embedded", compute, heads)
 
-    def fit(self, model: ccs.Model, ablate: HeadSet) -> HeadSet:
+    def fit(self, model: ModelHandle, ablate: HeadSet) -> HeadSet:
         """Fit an intervention's edits on the people's groups; others are returned as they are.
 
         Args:
@@ -121,12 +124,13 @@ class Images:
 
         def fit_edits_once() -> HeadSet:
             self.tell(0.0, f"Fitting edits on {len(self.images)} images")
-            edits, _ = fit_edits(model, ablate.of_encoder(IMAGE), self._start(model, 0)[0], self.groups)
+            start, _ = self._start(model, 0)
+            edits, _ = fit_edits(model.load(), ablate.of_encoder(IMAGE), start, self.groups)
             return edits | ablate.of_encoder(TEXT)
 
         return self._keep(model, "fitted", fit_edits_once, ablate)
 
-    def contributions(self, model: ccs.Model, head: Head) -> np.ndarray:
+    def contributions(self, model: ModelHandle, head: Head) -> np.ndarray:
         """Return the contributions [n, d] of a head.
 
         Args:
@@ -135,16 +139,16 @@ class Images:
         """
 
         def embed_parts() -> np.ndarray:
-            parts = self._parts(model, self.images, "embeds, once,")
-            embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
+            parts = self._parts(loaded := model.load(), self.images, "embeds, once,")
+            embedded = (loaded.embed_with_contributions(part, HeadSet(), loaded.heads) for part in parts)
             return np.concatenate([contributions.direct for _, contributions in embedded])
 
         def select() -> np.ndarray:
-            return self._keep(model, "contributions", embed_parts)[:, list(model.heads).index(head)]
+            return self._keep(model, "contributions", embed_parts)[:, list(model.load().heads).index(head)]
 
         return self._keep(model, "contribution", select, head)
 
-    def attention(self, model: ccs.Model, layer: int, ablate: HeadSet) -> np.ndarray:
+    def attention(self, model: ModelHandle, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads to each patch, after ablation.
 
         Args:
@@ -158,10 +162,10 @@ class Images:
         Raises:
             InputError: If the model's tokens are no grid.
         """
-        start, above = self._start(model, layer, ablate)
-        return ccs.attention(model, start, model.encoder.all_heads.of_layer(layer), ablate=above)
+        loaded, (start, above) = model.load(), self._start(model, layer, ablate)
+        return ccs.attention(loaded, start, loaded.encoder.all_heads.of_layer(layer), ablate=above)
 
-    def maps(self, model: ccs.Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet) -> np.ndarray:
+    def maps(self, model: ModelHandle, heads: HeadSet, along: np.ndarray, ablate: HeadSet) -> np.ndarray:
         """Return the contribution of each patch through heads along vectors.
 
         Args:
@@ -174,14 +178,17 @@ class Images:
             Maps [images, E, rows, columns].
         """
         start, above = self._start(model, min(head.layer for head in heads), ablate)
-        make = partial(ccs.heatmap, model, start, along, heads, ablate=above)
+        make = partial(ccs.heatmap, model.load(), start, along, heads, ablate=above)
         return self._keep(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
-    def inputs(self, model: ccs.Model) -> tuple[Image.Image, ...]:
+    def inputs(self, model: ModelHandle) -> tuple[Image.Image, ...]:
         """Return the images as the model gets them."""
-        return self._keep(
-            model, "inputs", lambda: tuple(as_model_input(model, p) for p in model.preprocess(self.images))
-        )
+
+        def compute() -> tuple[Image.Image, ...]:
+            loaded = model.load()
+            return tuple(as_model_input(loaded, pixels) for pixels in loaded.preprocess(self.images))
+
+        return self._keep(model, "inputs", compute)
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> tuple[list[tuple[int, float]], ...]:

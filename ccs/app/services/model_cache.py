@@ -10,22 +10,21 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, V
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import is_dataclass
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
-import numpy as np
 from cachetools import LRUCache, TTLCache
 from PIL import Image
 
 import ccs
 from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
-from ccs.bundled import FirstScreen, first_screen, stored_value
+from ccs.bundled import first_screen, stored_value
 from ccs.errors import InputError
 from ccs.heads import TEXT, HeadSet, last_layers
+from ccs.model.handle import ModelHandle
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, is_public, known_encoder
 
 T = TypeVar("T")
@@ -40,7 +39,6 @@ PHOTO = "photo"  # the bundled model that was trained on photographs
 KEPT = 2  # three models at once may be more than the machine holds
 LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
 """The listed models that need only their weights, with the weights' bytes on the Hub."""
-_HASHES: WeakKeyDictionary[ccs.Model, str] = WeakKeyDictionary()
 
 
 def size_of(value: Any) -> int:
@@ -156,31 +154,7 @@ class Loader(Generic[T]):
                 del self._loads[name]
 
 
-class Unloaded:
-    """A bundled model whose first screen is stored: it is loaded when anything else of it is used.
-
-    Args:
-        name: The model's name.
-        stored: What is stored.
-        load: Function that returns the model.
-    """
-
-    logit_bias = None
-
-    def __init__(self, name: str, stored: FirstScreen, load: Callable[[], ccs.Model]) -> None:
-        self.name, self._load = name, load
-        self.weights_hash, self.logit_scale = stored.weights, stored.logit_scale
-
-    def probabilities(self, cosines: np.ndarray) -> np.ndarray:
-        """Compute probabilities [images, texts] from cosines, as `ccs.Model` does."""
-        odds = np.exp(self.logit_scale * (cosines - cosines.max(axis=1, keepdims=True)))
-        return cast(np.ndarray, odds / odds.sum(axis=1, keepdims=True))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._load(), name)
-
-
-class ModelCache(Loader["ccs.Model"]):
+class ModelCache(Loader[ModelHandle]):
     """Models by name, at most two in memory. Threads may share it.
 
     Results and links cannot name a place; they select bundled models and open_clip's.
@@ -205,19 +179,21 @@ class ModelCache(Loader["ccs.Model"]):
         """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
         return next(name for name in (*self.places, *embedded()) if name not in self.failures)
 
-    def get(self, name: str, tell: Tell = keep_quiet) -> ccs.Model:
-        """Return a model, as `Loader.get` does, but an `Unloaded` one if that may be enough.
+    def get(self, name: str, tell: Tell = keep_quiet) -> ModelHandle:
+        """Return the handle of a model. The model is loaded now unless its first screen is stored.
 
         Args:
             name: The model's name.
-            tell: Publishes the progress.
+            tell: Publishes the progress, also of a later `load` of the handle.
 
         Raises:
             InputError: If the model isn't available.
         """
         stored = None if name in self.loaded else first_screen(self.places.get(name, name))
-        load = partial(super().get, name, tell)
-        return cast("ccs.Model", Unloaded(name, stored, load)) if stored else load()
+        if stored is None:
+            return super().get(name, tell)
+        get = super().get
+        return ModelHandle(name, stored.weights, stored.logit_scale, None, lambda: get(name, tell).load())
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
         """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
@@ -234,8 +210,8 @@ class ModelCache(Loader["ccs.Model"]):
                 self._heads[name] = HeadSet([*(scored or known_encoder(source).heads), *heads])
         return self._heads.get(name, scored)
 
-    def keep(self, name: str, model: ccs.Model) -> None:
-        """Keep a loaded model.
+    def keep(self, name: str, model: ccs.Model) -> ModelHandle:
+        """Keep a loaded model, whose weights nothing changes, and return its handle.
 
         Args:
             name: The name that selects it.
@@ -244,7 +220,8 @@ class ModelCache(Loader["ccs.Model"]):
         self._heads[name] = model.heads
         with suppress(InputError):  # a text encoder without known heads
             self._heads[name] = HeadSet([*model.heads, *model.text_heads])
-        self.loaded[name] = model
+        handle = self.loaded[name] = ModelHandle.from_model(model)
+        return handle
 
     def place(self, name: str) -> str:
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
@@ -252,18 +229,8 @@ class ModelCache(Loader["ccs.Model"]):
             return self.places.get(name, name)
         raise InputError(f"The weights of {name} are not loaded here; start the app with --model FOLDER.")
 
-    def _load(self, name: str) -> ccs.Model:
-        model = ccs.load(self.place(name), device=AUTO, layers=self._layers(name) or None)
-        hash_of(model)  # takes half a second the first time
-        self.keep(name, model)
-        return model
-
-
-def hash_of(model: ccs.Model) -> str:
-    """Return the hash of a model's weights, read once: nothing changes the weights of the app's models."""
-    if model not in _HASHES:
-        _HASHES[model] = model.weights_hash
-    return _HASHES[model]
+    def _load(self, name: str) -> ModelHandle:
+        return self.keep(name, ccs.load(self.place(name), device=AUTO, layers=self._layers(name) or None))
 
 
 def shown_name(place: str) -> str:

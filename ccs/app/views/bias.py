@@ -126,7 +126,7 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
 
     screen.tell(0.0, "Comparing methods")
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
-    model, controls = screen.model, world(screen.model.name).things
+    model, controls = screen.model, world(screen.state.model).things
 
     def tell(line: str) -> None:
         screen.tell(min(1, next(steps) / (carriers.STEPS + 6)), line.partition(":")[0].capitalize())
@@ -139,7 +139,7 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
         images = galleries.find(controls)
         assert isinstance(images, ClassificationSet)
-        subject = Subject(model, query.gallery, images, (people, things), fresh=True)
+        subject = Subject(model.load(), query.gallery, images, (people, things), fresh=True)
         methods = {name: METHODS[name] for name in WAYS}
         table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
     except InputError as error:

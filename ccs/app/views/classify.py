@@ -11,7 +11,6 @@ from ccs.app.html import program
 from ccs.app.routes import Long, Name, post
 from ccs.app.services import images as overlays
 from ccs.app.services.examples import Example, example_names
-from ccs.app.services.model_cache import hash_of
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views.base import Figure, View, if_ready
@@ -92,8 +91,8 @@ def find_story(screen: Screen) -> tuple[Head, Example]:
         return max(stories)
 
     keys = [(tuple(image.key for image in e.images), e.classes, e.templates) for e in custom]
-    heads = screen.records.level("high") or model.heads
-    key = ("story", hash_of(model), *names, *keys)
+    heads = screen.records.level("high") or model.load().heads
+    key = ("story", model.weights_hash, *names, *keys)
     stories = [(*app.cache.get((*key, head), partial(search, head)), head) for head in heads]
     _, number, at, head = max(stories)
     example = candidate(int(number))
@@ -140,7 +139,7 @@ def explain_answers(screen: Screen) -> Figure | None:
     at = np.arange(len(first))
     leads = cosines[:, at, first] - cosines[:, at, second]  # [sets, images]
     along = zip(weights[:, first] - weights[:, second], sets, strict=True)
-    maps = np.stack([images.maps(model, model.heads, v, heads)[at, at] for v, heads in along])
+    maps = np.stack([images.maps(model, model.load().heads, v, heads)[at, at] for v, heads in along])
     texts = {"image": [image.name for image in images.originals]}
     texts |= {"answer": [classes[i] for i in first], "runner-up": [classes[i] for i in second]}
     rows = overlays.patch_table(texts, dict(zip(("all on", "ablated"), maps, strict=False)))

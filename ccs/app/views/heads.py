@@ -12,7 +12,6 @@ from ccs.app.routes import Long, Name, post, post_fields
 from ccs.app.services import images as overlays
 from ccs.app.services.galleries import world
 from ccs.app.services.images import extremes
-from ccs.app.services.model_cache import hash_of
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.state import parse_ablation
@@ -108,9 +107,9 @@ def _search(screen: Screen) -> Figure:
 
     def search() -> pd.DataFrame:
         screen.tell(0.5, f"Ranking heads by “{text}”")
-        return ccs.find_heads(model, text, app.galleries.find(name, screen.tell)).rows
+        return ccs.find_heads(model.load(), text, app.galleries.find(name, screen.tell)).rows
 
-    rows = app.cache.get(("find", hash_of(model), text), search).head(RESULTS)
+    rows = app.cache.get(("find", model.weights_hash, text), search).head(RESULTS)
     rows = rows.assign(concept=[screen.records.head(Head.parse(head)).concept for head in rows["head"]])
     return Figure.of(screen, "find", rows, {"text": text, "ablated heads": "", "gallery": name})
 
@@ -164,7 +163,7 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure:
         number: The number of the text that ranks them; without texts, the contributions' main direction does.
     """
     app, model, head, text = screen.app, screen.model, record.head, _text_of(record, number)
-    name = world(model.name).pictures
+    name = world(screen.state.model).pictures
     along = screen.embed_texts((text,))[0] if text else None
     ends = extremes(app.galleries.images(name, screen.tell).contributions(model, head), along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]

@@ -14,7 +14,6 @@ from ccs.analysis.bias import BiasTable, measure_people, own_pools, rank_gallery
 from ccs.analysis.inputs import fewest_ranked, in_prompts, set_question
 from ccs.app.html import program
 from ccs.app.jobs import Tell, wait_for_nothing
-from ccs.app.services.model_cache import hash_of
 from ccs.app.session import App, Screen
 from ccs.app.state import NO_HEADS, OWN, State
 from ccs.data import BiasSet
@@ -147,7 +146,7 @@ class Embedded(NamedTuple):
         neutral = screen.embed_texts(NEUTRAL, query.gallery.templates, ablate)
         settings: dict[str, Any] = {"ablate": ablate, "metrics": SHOWN_METRICS, "draws": DRAWS}
         measure = partial(measure_people, model, query.gallery, query.attribute, ends, neutral, **settings)
-        return screen.app.cache.get(("bias", hash_of(model), query.key, ablate), measure)
+        return screen.app.cache.get(("bias", model.weights_hash, query.key, ablate), measure)
 
 
 def embed_query(screen: Screen, query: BiasQuery) -> Embedded:
