@@ -60,11 +60,18 @@ class Files:
         source: Their folder or archive, in messages.
         openers: Path -> what opens the file.
         notes: A sentence for each kind of file that isn't used.
+        split: The split that was chosen, "" if there was no choice.
     """
 
     source: str
     openers: Mapping[str, Opener]
     notes: tuple[str, ...] = ()
+    split: str = ""
+
+    @property
+    def title(self) -> str:
+        """The source as text, with the split."""
+        return as_text(self.source) + (f" (split {self.split})" if self.split else "")
 
     @cached_property
     def images(self) -> list[str]:
@@ -90,7 +97,7 @@ class Files:
         """
         chosen = set(paths)
         openers = {path.removeprefix(below): self.openers[path] for path in self.openers if path in chosen}
-        return Files(self.source, openers, self.notes + _count(reason, self.openers.keys() - chosen))
+        return replace(self, openers=openers, notes=self.notes + _count(reason, self.openers.keys() - chosen))
 
     def unpack(self, archives: Iterable[str]) -> "Files":
         """Replace archives at these paths by their members, each below the path of its archive."""
@@ -109,22 +116,20 @@ class Files:
             usual: The split to read if it is there, or else the first of test, validation, and train.
 
         Returns:
-            The files of the split, which their source names; all files if they aren't splits.
+            The files of the split; all files if they aren't splits.
 
         Raises:
             InputError: If a split is requested that is not there.
         """
-        names = {*splits.values()}
-        known = names - {""}
-        if not split and usual not in known and len(known) <= ("" in names):
+        known = {*splits.values()} - {""}
+        if not split and usual not in known and len(known) <= ("" in splits.values()):
             return self
         chosen = SPLITS.get(split.casefold(), split) or next(n for n in (usual, *_WORDS) if n in known)
         if chosen not in known:
             listed = ", ".join(sorted(known)) or "none"
             raise InputError(f"{self.source!r} has no split {split!r}; it has {listed}.")
         inside = [path for path, name in splits.items() if name == chosen]
-        source = self.source + f" (split {chosen})" * (len(names) > 1 or not usual)
-        return replace(self.only(inside, f"not in the split {chosen}"), source=source)
+        return replace(self.only(inside, f"not in the split {chosen}"), split=chosen)
 
     def descend(self, split: str = "", usual: str = "") -> "Files":
         """Enter a wrapper around all images, and one of the splits if all top folders are splits.
@@ -140,14 +145,12 @@ class Files:
         while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
             tables = {path for path in files.openers if path.rpartition("/")[2] in TABLES}
             nested = bool(tables) or any(path.count("/") > 1 for path in files.images)
-            split_of = {top: SPLITS.get(top.casefold(), "") for top in tops}
-            are_splits = not entered and all(split_of.values()) and (nested or len(tops) > 1)
+            names = {top: SPLITS.get(top.casefold(), "") for top in tops}
+            are_splits = not entered and all(names.values()) and (nested or len(tops) > 1)
             if tables & {*TABLES} or not (are_splits or (nested and len(tops) == 1)):
                 break
             if are_splits:
-                splits = {
-                    path: name for path in files.openers if (name := split_of.get(path.partition("/")[0]))
-                }
+                splits = {path: name for path in files.openers if (name := names.get(path.partition("/")[0]))}
                 files, entered = files.in_split(splits, split, usual), True
                 tops = sorted({path.partition("/")[0] for path in files.openers})
             if len(tops) > 1:
@@ -159,27 +162,18 @@ class Files:
         return files
 
 
-def splits_in(path: str) -> set[str]:
-    """Return the splits that whole words of a path name."""
-    words = re.split(r"[^a-z]+", splitext(path.casefold())[0])
-    return {SPLITS[word] for word in words if word in SPLITS}
-
-
-def require_one_folder(paths: Iterable[str], source: str, advice: str) -> None:
-    """Check that Parquet or tar files are in one folder, apart from folders named after splits.
+def split_of(path: str, wanted: str = "") -> str:
+    """Return the split that a whole word of a path names; "" if there is none, or several.
 
     Args:
-        paths: Paths of files of one split.
-        source: What they are part of, in messages.
-        advice: What to do otherwise; `{}` is replaced by one of the folders.
-
-    Raises:
-        InputError: If they are in several folders, such as the configurations of a set on the Hub.
+        path: The path.
+        wanted: A split, of any name, that is taken if it is one of the words.
     """
-    parts = [[part for part in path.split("/")[:-1] if not splits_in(part)] for path in paths]
-    if len(folders := sorted({"/".join(folder) for folder in parts})) > 1:
-        listed = ", ".join(folder or "the top" for folder in folders[:5])
-        raise InputError(f"{source!r} has files in several folders ({listed}): {advice.format(folders[-1])}.")
+    if wanted and wanted in re.split(r"[-_./]", path):
+        return wanted
+    words = {*re.split(r"[^a-z]+", splitext(path.casefold())[0])} & SPLITS.keys()
+    splits = {SPLITS[word] for word in words}
+    return splits.pop() if len(splits) == 1 else ""
 
 
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -6,17 +6,17 @@ An untrusted set is read in the sandbox, without a token. No path or address in 
 import glob
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
-from ccs.data.files import SPLITS, VIDEOS, Files, OnDisk, list_files, require_one_folder, splits_in
-from ccs.data.layouts import read_files
+from ccs.data.files import VIDEOS, Files, OnDisk, Opener, list_files
+from ccs.data.layouts import choose_archives, read_files
 from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -39,6 +39,48 @@ _EXPLANATIONS = {
 """Classes of errors of the Hub's client -> what to do; the first that is an error's is taken."""
 
 
+@dataclass(frozen=True)
+class OnHub:
+    """A set on the Hub: its record, which has the address, and the split to read."""
+
+    record: DatasetRecord
+    split: str
+
+    def open_rows(self, max_rows: int | None) -> Rows:
+        """Read the rows of a set.
+
+        Of a large set of which part is needed, and of at most `MOST` rows of an untrusted one, evenly spaced
+        row groups of evenly spaced Parquet files are fetched; others are downloaded whole.
+
+        Args:
+            max_rows: Maximum number of rows; None for all.
+
+        Raises:
+            InputError: If the set can't be reached or read.
+        """
+        record = self.record
+        if record.untrusted:
+            max_rows = min(max_rows or MOST, MOST)
+        with _explained(record):
+            commit, paths = _list_repository(record)
+            openers = {path: partial(_open_remote, endpoint(), record, commit, path) for path in paths}
+            files = Files(" ".join(filter(None, (record.hub, record.config, commit))), openers)
+            if record.kind != "videos":
+                files = choose_archives(files, record, self.split)
+            parquet = files.ending_in(".parquet")
+            if not (parquet and max_rows and record.large):
+                wanted = [*files.openers, *(path for path in paths if path == record.names_file)]
+                files = replace(files, openers=_download(record, commit, wanted), notes=())
+                return read_files(files, record, files.split)
+            parquet = [parquet[place] for place in spread(len(parquet), min(MOST_FILES, max_rows))]
+            limit = MAX_BYTES if record.untrusted else 0
+            read = partial(_read_part, {path: openers[path] for path in parquet}, record, max_rows, limit)
+            if record.untrusted:
+                limits: dict[str, Any] = {"memory": limit + 2**30, "answer": limit + 2**24}
+                read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
+            return of_plain(read(), record.name, files.title)
+
+
 @contextmanager
 def _explained(record: DatasetRecord) -> Iterator[None]:
     """Turn errors of the Hub's client into an InputError that says what to do."""
@@ -54,132 +96,76 @@ def _explained(record: DatasetRecord) -> Iterator[None]:
         raise InputError(f"{record.name!r} {words}{'' if record.untrusted else copy}.") from error
 
 
-def download(record: DatasetRecord) -> Files:
-    """Download the files of a dataset's configuration and split at its revision.
+def _list_repository(record: DatasetRecord) -> tuple[str, list[str]]:
+    """Return the commit of a set's revision and its files; without a connection, those downloaded earlier.
 
-    Args:
-        record: The set's record.
+    Of videos, the files are the annotations, and loose videos or else archives.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    hub = record.hub or ""
+    try:
+        api = HfApi(endpoint=endpoint(), token=False if record.untrusted else None)
+        info = api.dataset_info(hub, revision=record.revision, timeout=10)
+        commit, paths = str(info.sha), sorted(part.rfilename for part in info.siblings or [])
+    except Exception as error:
+        if record.untrusted or hasattr(error, "response"):  # the Hub answered
+            raise
+        try:
+            folder = snapshot_download(
+                hub, repo_type="dataset", revision=record.revision, local_files_only=True
+            )
+        except LocalEntryNotFoundError as missing:  # other files of the revision, or all
+            if not (folder := getattr(missing, "snapshot_path", "")):
+                raise
+        commit, paths = Path(folder).name, [*list_files(Path(folder), hub).openers]
+    if record.kind == "videos":
+        paths = [path for path in paths if not _NOT_NEEDED.search(path)]
+        loose = [path for path in paths if path.lower().endswith(VIDEOS)]
+        paths = [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, paths))]
+    return commit, paths
+
+
+def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[str, Opener]:
+    """Download files of a set, and join archives in numbered parts, once.
 
     Returns:
-        The files, laid out as in the repository, with archives in numbered parts joined. Without a
-        connection, those of an earlier download.
-
-    Raises:
-        InputError: If the set can't be reached or has no such files.
+        Path in the repository -> what opens the file.
     """
     from huggingface_hub import constants, snapshot_download
 
-    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
-    with _explained(record):
-        try:
-            options["revision"], _, paths = _data_files(record)
-            options["allow_patterns"] = [glob.escape(path) for path in paths]
-        except Exception as error:
-            if isinstance(error, ValueError) or hasattr(error, "response"):  # the Hub answered
-                raise
-            options["local_files_only"] = True
-        folder = Path(snapshot_download(record.hub or "", **options))
-    files = list_files(folder, f"{record.address} {folder.name}")
-    return _join_parts(files, Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name)
-
-
-def _data_files(record: DatasetRecord) -> tuple[str, str, list[str]]:
-    """List the data files of a dataset's configuration and split, and the file of its classes' names.
-
-    Without a split it is the first of test, validation, and train that a file names, or else all. Of videos,
-    the files are the annotations, and loose videos or else archives.
-
-    Returns:
-        The commit of the record's revision, the split, and the files.
-
-    Raises:
-        ValueError: If there are no such files.
-    """
-    from huggingface_hub import HfApi
-
-    api = HfApi(endpoint=endpoint(), token=False if record.untrusted else None)
-    repository_info = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
-    commit = str(repository_info.sha)
-    listed = sorted(part.rfilename for part in repository_info.siblings or [])
-    if record.kind == "videos":
-        listed = [path for path in listed if not _NOT_NEEDED.search(path)]
-        loose = [path for path in listed if path.lower().endswith(VIDEOS)]
-        return commit, "", [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, listed))]
-    data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
-    of_config = [path for path in data if f"/{record.config}/" in f"/{path}"]
-    data = of_config if of_config or (record.config and not record.known) else data
-    words = {path: splits_in(path) | {*re.split(r"[-_./]", path)} for path in data}
-    all_words = set().union(*words.values())
-    split = record.split or next((name for name in SPLITS.values() if name in all_words), "")
-    split_files = [path for path in data if not split or split in words[path]]
-    if split_files or split != "train":
-        data = split_files
-    if not data:
-        raise ValueError(f"it holds no Parquet files of {' '.join(filter(None, (record.config, split)))!r}")
-    if record.kind != "images" and not record.known:
-        require_one_folder(data, record.name, f"choose one, as in {record.name}:{{}}/{split or 'SPLIT'}")
-    return commit, split, data + [path for path in listed if path == record.names_file]
-
-
-def _join_parts(files: Files, home: Path) -> Files:
-    """Join archives in numbered parts, once, in the folder `home`."""
-    archive_of = {path: name[1] for path in files.openers if (name := _ARCHIVE.fullmatch(path))}
-    wholes = {*archive_of.values()} - files.openers.keys()
-    for whole in wholes:
-        if not (home / whole).exists():
-            with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
-                for path in [path for path, archive in archive_of.items() if archive == whole]:
-                    with files.openers[path]() as part:
+    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": commit}
+    patterns = [*map(glob.escape, paths)]
+    folder = Path(snapshot_download(record.hub or "", allow_patterns=patterns, **options))
+    openers = {path: OnDisk(str(folder / path)) for path in paths}
+    archive_of = {path: name[1] for path in paths if (name := _ARCHIVE.fullmatch(path))}
+    for archive in {*archive_of.values()} - {*paths}:
+        whole = Path(constants.HF_HOME) / "clip-ccs" / record.name / commit / archive
+        if not whole.exists():
+            with atomic_write(whole) as temporary, temporary.open("wb") as joined:
+                for path in [path for path in paths if archive_of.get(path) == archive]:
+                    with openers[path]() as part:
                         shutil.copyfileobj(part, joined)
-    return replace(files, openers={**files.openers, **{whole: OnDisk(str(home / whole)) for whole in wholes}})
+        openers[archive] = OnDisk(str(whole))
+    return openers
 
 
-@dataclass(frozen=True)
-class OnHub:
-    """A set on the Hub, whose record has the address."""
-
-    record: DatasetRecord
-
-    def open_rows(self, max_rows: int | None) -> Rows:
-        """Read the rows of a set.
-
-        Of a large set of which part is needed, and of at most `MOST` rows of an untrusted one, evenly spaced
-        row groups of evenly spaced files are fetched; others are downloaded whole.
-
-        Args:
-            max_rows: Maximum number of rows; None for all.
-
-        Raises:
-            InputError: If the set can't be reached or read.
-        """
-        record = self.record
-        if record.untrusted:
-            max_rows = min(max_rows or MOST, MOST)
-        elif max_rows is None or not record.large or record.names_file:
-            return read_files(download(record), record)
-        with _explained(record):
-            commit, split, listed = _data_files(record)
-        paths = [path for path in listed if path.lower().endswith(".parquet")]
-        paths = [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
-        paths = [f"datasets/{record.hub}@{commit}/{path}" for path in paths]
-        most_bytes = MAX_BYTES if record.untrusted else 0
-        read = partial(_read_remote, record, paths, max_rows, endpoint(), most_bytes)
-        if record.untrusted:
-            limits: dict[str, Any] = {"memory": most_bytes + 2**30, "answer": most_bytes + 2**24}
-            read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
-        return of_plain(read(), record.name, f"{replace(record, split=split).address} {commit}")
-
-
-def _read_remote(
-    record: DatasetRecord, paths: Sequence[str], max_rows: int, server: str, most_bytes: int
-) -> dict[str, Any]:
-    """Read rows of these files; server: the Hub's address, which a sandbox may not know yet."""
+def _open_remote(server: str, record: DatasetRecord, commit: str, path: str) -> IO[bytes]:
+    """Open a file on the Hub; server: the Hub's address, which a sandbox may not know yet."""
     from huggingface_hub import HfFileSystem
 
+    token = False if record.untrusted else None
+    system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
+    opened = system.open(f"datasets/{record.hub}@{commit}/{path}", mode="rb", block_size=2**19)
+    return cast(IO[bytes], opened)
+
+
+def _read_part(
+    files: Mapping[str, Opener], record: DatasetRecord, max_rows: int, most_bytes: int
+) -> dict[str, Any]:
+    """Read rows of remote Parquet files."""
     from ccs.data.parquet import read_parquet
 
     with _explained(record):
-        token = False if record.untrusted else None
-        system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
-        files = {path: partial(system.open, path, mode="rb", block_size=2**19) for path in paths}
         return read_parquet(files, record, record.name, max_rows).load(most_bytes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
-from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, require_one_folder, splits_in
+from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, split_of
 from ccs.data.rows import Rows, tidy
 from ccs.errors import InputError
 from ccs.files import as_text, read_rows
@@ -58,16 +58,12 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         names = files.read(record.names_file).decode("utf-8-sig").splitlines()
     if record.kind == "videos" or (are_videos and not record.known):
         rows = _videos(files, record)
-    elif archives := next(filter(None, map(files.ending_in, kinds)), []):
-        archives = [path for path in archives if f"/{record.config}/" in f"/{path}"] or archives
-        splits = {path: words.pop() if len(words := splits_in(path)) == 1 else "" for path in archives}
-        files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
-        if record.kind != "images" and not record.known and not record.hub:
-            require_one_folder(files.openers, files.source, "open one of them")
-        if archives[0].lower().endswith(".parquet"):
+    elif files.ending_in(*kinds):
+        files = choose_archives(files, record, split)
+        if files.ending_in(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
-            rows = replace(read_parquet(files.openers, record, as_text(files.source)), notes=files.notes)
+            rows = replace(read_parquet(files.openers, record, files.title), notes=files.notes)
         else:
             rows = _images(files.unpack(files.openers), record, "")
     else:
@@ -81,6 +77,40 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         note = f"the column 'split' is ignored: rows of {', '.join(sorted(words)[:5])} are all read"
         rows = replace(rows, notes=(*rows.notes, note))
     return replace(rows, names=names)
+
+
+def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
+    """Choose the Parquet or tar files of a configuration and split.
+
+    Args:
+        files: All files.
+        record: The set's record.
+        split: As in `read_files`.
+
+    Raises:
+        ValueError: If there are none.
+        InputError: If they are in several folders that aren't splits, such as the configurations of a set on
+            the Hub.
+    """
+    archives = files.ending_in(".parquet") or files.ending_in(".tar")
+    of_config = [path for path in archives if f"/{record.config}/" in f"/{path}"]
+    if of_config or (not record.known and record.config):
+        archives = of_config
+    if not archives:
+        config = f" of the configuration {record.config!r}" if record.config else ""
+        raise ValueError(f"it holds no Parquet files{config}")
+    splits = {path: split_of(path, split or record.split) for path in archives}
+    if split == "train" and record.hub and not record.known and not any(splits.values()):
+        split = ""  # as the Hub calls the rows of a set without splits
+    files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
+    parts = [[part for part in path.split("/")[:-1] if not split_of(part)] for path in files.openers]
+    folders = sorted({"/".join(folder) for folder in parts})
+    if len(folders) > 1 and record.kind != "images" and not record.known:
+        spec = f"{record.name}:{folders[-1]}/{files.split or 'SPLIT'}"
+        advice = f"choose one, as in {spec}" if record.hub else "open one of them"
+        listed = ", ".join(folder or "the top" for folder in folders[:5])
+        raise InputError(f"{files.source!r} has files in several folders ({listed}): {advice}.")
+    return files
 
 
 def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
@@ -124,7 +154,7 @@ def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
     names = dict.fromkeys(name for _, cells in records for name in cells)
     columns |= {name: [cells.get(name) for _, cells in records] for name in names}
     read = partial(_read_row, files, paths)
-    return Rows(name=record.name, source=as_text(files.source), count=len(paths), read=read, columns=columns)
+    return Rows(name=record.name, source=files.title, count=len(paths), read=read, columns=columns)
 
 
 def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:

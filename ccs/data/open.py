@@ -200,9 +200,9 @@ def _with_warnings(opened: T) -> T:
 def _find(spec: str, kind: str, split: str) -> Local | OnHub:
     """Find a set; `kind` is that of a set which isn't known by name."""
     path, _, word = spec.rpartition(":")
-    split = SPLITS.get(split.casefold(), split)
     if word.casefold() in SPLITS and (path in ALIASES | SOURCES or Path(path).expanduser().exists()):
         spec, split = path, split or word
+    split = SPLITS.get(split.casefold(), split)
     if known := SOURCES.get(ALIASES.get(spec, spec)):
         root = Path(os.environ.get("CCS_DATA") or "/nowhere").expanduser()
         copies = [root / f"{known.name}{suffix}" for suffix in ("", ".parquet", ".zip", ".tar")]
@@ -211,26 +211,19 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
         if known.hub is None:
             instruction = f"put a local copy in $CCS_DATA/{known.name} ({known.verified})"
             raise InputError(f"{known.name!r} is not on the Hub; {instruction}.")
-        is_other = split not in ("", known.split)  # not as recorded
-        return OnHub(replace(known, split=split) if is_other else known)
+        return OnHub(known, split)
     if (local := Path(spec).expanduser()).exists():
         name = local.resolve().name if local.is_dir() else local.stem
         return Local(DatasetRecord(name=as_text(name), kind=kind), split, local)
     address = _HUB_ID.fullmatch(spec)
-    if address and ".." not in spec and not spec.startswith("."):
-        prefix, hub, config, word = address.groups("")
-        split = split or word or "train" * (kind == "images")
-        return OnHub(
-            DatasetRecord(
-                name=spec if prefix else hub,
-                kind=kind,
-                hub=hub,
-                config=config or None,
-                split=SPLITS.get(split.casefold(), split),
-                large=True,
-                untrusted=bool(prefix),
-            )
+    if not address or ".." in spec or spec.startswith("."):
+        known_names = "" if "/" in spec or local.suffix else f" ({', '.join(SOURCES)})"
+        sources = f"a known dataset{known_names}, world/..., or an id on the Hub (owner/name:split)"
+        raise InputError(
+            f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}."
         )
-    known_names = "" if "/" in spec or local.suffix else f" ({', '.join(SOURCES)})"
-    sources = f"a known dataset{known_names}, world/..., or an id on the Hub (owner/name:split)"
-    raise InputError(f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}.")
+    prefix, hub, config, word = address.groups("")
+    by_default = "train" if kind == "images" else ""
+    fields = {"hub": hub, "config": config or None, "split": by_default, "untrusted": bool(prefix)}
+    record = DatasetRecord(name=spec if prefix else hub, kind=kind, large=True, **fields)
+    return OnHub(record, split or SPLITS.get(word.casefold(), word))

@@ -130,7 +130,7 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, served_answer
     answers, fetched = served_answers
     (whole,), (all_of_it,) = answers["cifar10", None], answers["food101", None]
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
-    assert whole["source"] == f"uoft-cs/cifar10 plain_text test {sha_of(hub, 'uoft-cs/cifar10')}"
+    assert whole["source"] == f"uoft-cs/cifar10 plain_text {sha_of(hub, 'uoft-cs/cifar10')} (split test)"
     # Whichever two rows the shuffled stream gave: image and label belong together.
     streamed, again = answers["food101", 2]
     assert len(streamed["shown"]) == len(set(streamed["shown"])) == 2
@@ -162,7 +162,7 @@ def test_two_processes_read_videos_from_an_archive_in_parts(hub, tmp_path):
         answers = list(pool.map(lambda _: ask(hub, tmp_path, [["msvd", None]])[0], range(2)))
     assert answers[0] == answers[1]
     assert answers[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
-    assert answers[0]["source"] == f"friedrichor/MSVD test {sha_of(hub, 'friedrichor/MSVD')}"
+    assert answers[0]["source"] == f"friedrichor/MSVD {sha_of(hub, 'friedrichor/MSVD')}"
     requested = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
     assert len(requested) == len(parts)
     (joined,) = (tmp_path / "home/clip-ccs/msvd").rglob("v.tar")

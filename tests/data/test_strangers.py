@@ -53,7 +53,8 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
     repository = hub.repositories["datasets", known.hub]
     repository.tags[known.revision] = repository.commits[-1][0]
     choice = r"several folders \(0\.25, 1\.25\): choose one, as in user/photos:1\.25/test\."
-    for refused, words in ((PHOTOGRAPHS, choice), (f"{PHOTOGRAPHS}:x/test", "no Parquet files of 'x test'")):
+    unknown = "no Parquet files of the configuration 'x'"
+    for refused, words in ((PHOTOGRAPHS, choice), (f"{PHOTOGRAPHS}:x/test", unknown)):
         with pytest.raises(InputError, match=words):
             open_dataset(refused)
     for spec, split, first in (
