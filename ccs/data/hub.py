@@ -135,10 +135,13 @@ def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[
     """
     from huggingface_hub import constants, snapshot_download
 
-    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": commit}
+    # By the revision's name, which is then known without a connection.
+    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
     patterns = [*map(glob.escape, paths)]
     folder = Path(snapshot_download(record.hub or "", allow_patterns=patterns, **options))
-    openers = {path: OnDisk(str(folder / path)) for path in paths}
+    if folder.name not in (commit, record.revision):
+        raise ValueError("it changed while it was downloaded; try again")
+    openers: dict[str, Opener] = {path: OnDisk(str(folder / path)) for path in paths}
     archive_of = {path: name[1] for path in paths if (name := _ARCHIVE.fullmatch(path))}
     for archive in {*archive_of.values()} - {*paths}:
         whole = Path(constants.HF_HOME) / "clip-ccs" / record.name / commit / archive

@@ -223,7 +223,13 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
             f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}."
         )
     prefix, hub, config, word = address.groups("")
-    by_default = "train" if kind == "images" else ""
-    fields = {"hub": hub, "config": config or None, "split": by_default, "untrusted": bool(prefix)}
-    record = DatasetRecord(name=spec if prefix else hub, kind=kind, large=True, **fields)
+    record = DatasetRecord(
+        name=spec if prefix else hub,
+        kind=kind,
+        hub=hub,
+        config=config or None,
+        split="train" if kind == "images" else "",
+        large=True,
+        untrusted=bool(prefix),
+    )
     return OnHub(record, split or SPLITS.get(word.casefold(), word))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ccs.data import SOURCES
-from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
+from tests.support.datasets_sample import as_parquet, cells, clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository, refuse
 
 OPEN = """
@@ -48,13 +48,13 @@ def hub():
         yield hub
 
 
-def ask(hub, folder, requests):
+def ask(hub, folder, requests, **environment):
     """The answers of `OPEN` for these sets, with the server as the Hub and the caches in this folder."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
     places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "CCS_DATA": str(folder / "data")}
     places["PYTHONPATH"] = os.getcwd()
-    process_options = {"env": {**inherited, **quiet, **places}, "input": json.dumps(requests)}
+    process_options = {"env": {**inherited, **quiet, **places, **environment}, "input": json.dumps(requests)}
     command = [sys.executable, "-W", "ignore", "-c", OPEN]
     done = subprocess.run(command, **process_options, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -151,6 +151,18 @@ def test_every_refusal_is_a_sentence(served_answers, name):
     assert REFUSED[name] in answer
     assert "\n" not in answer
     assert name == "cifar100" or f"$CCS_DATA/{name}" in answer
+
+
+def test_a_set_downloaded_earlier_is_read_without_a_connection(hub, tmp_path):
+    files = {
+        f"data/{split}.parquet": as_parquet(cells(4), label=["a", "b"] * 2) for split in ("test", "train")
+    }
+    hub.put("datasets", "user/photos", {**files, "README.md": b"never downloaded"})
+    requests = [["user/photos", None], ["user/photos:train", None]]
+    (fetched,) = ask(hub, tmp_path, requests[:1])
+    again, missing = ask(hub, tmp_path, requests, HF_HUB_OFFLINE="1")
+    assert fetched == again
+    assert "has no split 'train'; it has test" in missing
 
 
 def test_two_processes_read_videos_from_an_archive_in_parts(hub, tmp_path):
