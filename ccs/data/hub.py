@@ -135,11 +135,12 @@ def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[
     """
     from huggingface_hub import constants, snapshot_download
 
-    # By the revision's name, which is then known without a connection.
-    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": record.revision}
+    # By its name, the revision is known later without a connection.
+    revision = commit if re.fullmatch("[0-9a-f]{40}", record.revision) else record.revision
+    options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": revision}
     patterns = [*map(glob.escape, paths)]
     folder = Path(snapshot_download(record.hub or "", allow_patterns=patterns, **options))
-    if folder.name not in (commit, record.revision):
+    if folder.name != commit:
         raise ValueError("it changed while it was downloaded; try again")
     openers: dict[str, Opener] = {path: OnDisk(str(folder / path)) for path in paths}
     archive_of = {path: name[1] for path in paths if (name := _ARCHIVE.fullmatch(path))}
