@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional as F
 
 from ccs.data.decoding import UNREADABLE, to_rgb
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, Encoder, Trunk
 from ccs.model.encoders import decompose_image_encoder
+from ccs.model.encoders.decomposition import autocast, without_tf32
 from ccs.model.handle import to_probabilities
 from ccs.model.inputs import OPENAI, PREPROCESSING, as_sequence, batch_length, to_pixels
 from ccs.model.loading.building import create
@@ -65,7 +67,8 @@ def load(
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
-    return Model(*create(name, device), _PRECISIONS[precision], layers)
+    with torch.inference_mode(False):  # weights that gradients can flow through
+        return Model(*create(name, device), _PRECISIONS[precision], layers)
 
 
 class Model(Side):
@@ -104,17 +107,69 @@ class Model(Side):
         of_registry = getattr(clip.visual, "preprocess_cfg", {})
         self.preprocess_config: dict[str, Any] = {**PREPROCESSING, **of_registry, **source.preprocess}
         self._set_encoder(layers)
-        self.logit_scale = float(clip.logit_scale.detach().exp())
-        bias = getattr(clip, "logit_bias", None)
-        self.logit_bias = None if bias is None else float(bias.detach())
 
     def _set_encoder(self, layers: ChosenLayers | None) -> None:
         """Decompose the image encoder, and preprocess images to its size."""
-        self.encoder = Encoder(self.clip.visual, self._autocast, layers)
-        self.preprocess_config["size"] = self.encoder.image_size  # open_clip's is wrong for ViTamin-XL-384
-        self.n_layers, self.n_heads = self.encoder.n_layers, self.encoder.n_heads
-        self.dim, self.head_dim = self.encoder.dim, self.encoder.head_dim
-        self.image_size = self.encoder.image_size[0]
+        self._encoder, self._decomposed = Encoder(self.clip.visual, self._autocast, layers), self._parts()
+        self._identities = [*map(id, self._decomposed)]  # which aren't those of a copy
+        self.__dict__.pop("_texts", None)
+        encoder = self._encoder
+        self.preprocess_config["size"] = encoder.image_size  # open_clip's is wrong for ViTamin-XL-384
+        self.n_layers, self.n_heads, self.head_dim = encoder.n_layers, encoder.n_heads, encoder.head_dim
+        self.dim, self.image_size = encoder.dim, encoder.image_size[0]
+
+    @property
+    def encoder(self) -> Encoder:  # type: ignore[override]
+        """The image encoder, decomposed again if modules or hooks of `clip` were replaced.
+
+        Raises:
+            InputError: If `clip` is in training mode or not float32, or its embeddings have other causes.
+        """
+        if [*map(id, self._parts())] != self._identities:
+            changed = copy.copy(self)
+            changed._set_encoder(self._encoder.chosen_layers)
+            changed._require_exact()
+            self.__dict__ = changed.__dict__
+        return self._encoder
+
+    def _parts(self) -> list[Any]:
+        """Return the modules and hooks of `clip`; InputError if it isn't ready for use."""
+        modules = list(self.clip.modules())
+        if any(module.training for module in modules):
+            raise InputError(f"{self.name} is in training mode: call model.clip.eval() first.")
+        weights = (weight for module in modules for weight in module._parameters.values())
+        if other := {weight.dtype for weight in weights if weight is not None} - {torch.float32}:
+            raise InputError(f"{self.name} has weights of {other.pop()}: model.clip must stay torch.float32.")
+        tables = (hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks))
+        hooks = (hook for table in tables for hook in table.values())
+        return [*modules, *(hook for hook in hooks if not type(hook).__module__.startswith("ccs."))]
+
+    @torch.no_grad()
+    def _require_exact(self) -> None:
+        """Raise InputError if the embeddings of an image and a text aren't those of `clip`."""
+        exact, random = self.in_float32(), torch.Generator().manual_seed(0)
+        pixels, device = torch.randn(1, 3, *self._encoder.image_size, generator=random), self._encoder.device
+        tokens = self.tokenize(["a photo"])
+        with autocast(device.type, None), without_tf32():
+            outputs = self.clip.encode_image(pixels.to(device)), self.clip.encode_text(tokens.to(device))
+        expected = (F.normalize(output, dim=-1).cpu() for output in outputs)
+        ours = exact.embed_images(pixels), exact.embed_texts(["a photo"])
+        if not all(np.allclose(*pair, atol=1e-3) for pair in zip(ours, expected, strict=True)):
+            raise InputError(
+                f"The modules of {self.name} were changed so that heads don't explain its embeddings. Merge "
+                "adapters, and remove hooks and layers of your own, or use ccs.ablate on model.clip."
+            )
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor on cosines."""
+        return float(self.clip.logit_scale.detach().exp())
+
+    @property
+    def logit_bias(self) -> float | None:
+        """What is added to the scaled cosines (SigLIP), or None."""
+        bias = getattr(self.clip, "logit_bias", None)
+        return None if bias is None else float(bias.detach())
 
     def use_image_encoder(self, visual: Any, layers: ChosenLayers | None = None) -> None:
         """Replace the image encoder by a module of a family of `register_encoder`.
@@ -174,13 +229,12 @@ class Model(Side):
     def in_float32(self) -> Model:
         """Return this model without autocast, with the same weights."""
         exact = copy.copy(self)
-        exact.encoder = self.encoder.in_float32()
+        exact._encoder, exact._autocast = self.encoder.in_float32(), None
         return exact
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> Model:
         """Return a copy of this model in which some weights of `clip`, by name, are replaced."""
         changed = copy.copy(self)
-        changed.__dict__.pop("texts", None)
         changed.clip = copy.deepcopy(self.clip)
         changed.clip.load_state_dict(weights, strict=False)
         changed._set_encoder(self.encoder.chosen_layers)
@@ -223,9 +277,14 @@ class Model(Side):
                 raise InputError(f"Image {index} can't be used: {error}.") from None
         return pixels
 
-    @cached_property
+    @property
     def texts(self) -> Texts:
         """The text side; InputError, with the reason, if its encoder can't be decomposed by head."""
+        _ = self.encoder  # decomposes both if modules were replaced
+        return self._texts
+
+    @cached_property
+    def _texts(self) -> Texts:
         return Texts(self)
 
     @property
@@ -289,9 +348,9 @@ class Model(Side):
         Raises:
             InputError: If it is a single text in place of a list.
         """
-        texts = as_sequence(texts)
+        texts, _ = as_sequence(texts), self.encoder  # which checks the modules
         try:
-            side = self.texts
+            side = self._texts
         except InputError:  # its heads are unknown
             if ablate:
                 raise

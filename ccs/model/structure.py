@@ -22,7 +22,7 @@ _HOLDERS = ("model", "clip")
 
 def unwrapped(module: Any) -> Any:
     """Return the module inside torch.compile, parallel wrappers, checkpointing, peft, or a `Model`."""
-    if hasattr(module, "encoder") and hasattr(module, "clip"):
+    if hasattr(module, "tokenize") and hasattr(module, "clip"):
         module = module.clip
     while True:
         if hasattr(module, "get_base_model"):  # peft

@@ -147,8 +147,6 @@ def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
     checkpoint = runs / f"siglip-{seed}.pt"
     learn(model, trained, loss_of, "SigLIP toy", steps=steps, rate=RATE, warmup=WARMUP, checkpoint=checkpoint)
     model.name = "SigLIP toy"
-    model.logit_scale = float(model.clip.logit_scale.exp())
-    model.logit_bias = float(model.clip.logit_bias)
     return model
 
 

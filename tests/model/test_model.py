@@ -1,5 +1,6 @@
 """Loading models by valid and invalid names, and agreement of embeddings with open_clip."""
 
+import copy
 import shutil
 import warnings
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import open_clip
 import pandas as pd
+import peft
 import pytest
 import torch
 from open_clip import factory, pretrained, transform
@@ -21,6 +23,8 @@ from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
 from tests.support.app_process import run_python
 from tests.support.tiny_model import tiny_config, write_tiny_model
+
+PIXELS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
@@ -58,6 +62,56 @@ def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data)
     ours, expected = (ccs.find_heads(each, "a red cat", images).rows for each in (model, changed))
     pd.testing.assert_frame_equal(ours, expected)
     assert not ours.equals(rows)
+
+
+def _scaled(module, factor=1.3):
+    changed = copy.deepcopy(module)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(factor)
+    return changed
+
+
+@pytest.mark.parametrize("path", ["", "visual", "visual.transformer.resblocks.5", "transformer.resblocks.1"])
+def test_a_copy_and_replaced_modules_are_read_as_they_are(path, tiny_model):
+    before, _ = tiny_model.embed_images(PIXELS), tiny_model.texts
+    model = copy.deepcopy(tiny_model)
+    parent, _, name = path.rpartition(".")
+    owner = model.clip.get_submodule(parent) if path else model
+    setattr(owner, name or "clip", _scaled(model.clip.get_submodule(path)))
+    ours = model.embed_images(PIXELS), model.embed_texts(["a dog"]), model.texts.embed(["a dog"])
+    tokens = model.tokenize(["a dog"])
+    images, texts = model.clip.encode_image(PIXELS, True), model.clip.encode_text(tokens, True)
+    for units, expected in zip(ours, (images, texts, texts), strict=True):
+        np.testing.assert_allclose(units, expected.detach(), atol=1e-5)
+    np.testing.assert_array_equal(tiny_model.embed_images(PIXELS), before)
+    assert model.logit_scale == pytest.approx(float(model.clip.logit_scale.exp()))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda clip: clip.train(), "training mode"),
+        (lambda clip: clip.half(), "weights of torch.float16"),
+        (lambda clip: clip.visual.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
+        (lambda clip: clip.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
+        (
+            lambda clip: peft.get_peft_model(clip, peft.LoraConfig(target_modules=["out_proj"])).eval(),
+            "adapters",
+        ),
+    ],
+)
+def test_a_changed_model_that_heads_do_not_explain_is_refused(change, why, tiny_model):
+    model = copy.deepcopy(tiny_model)
+    seen = model.clip.visual.register_forward_hook(lambda *_: None)  # which changes nothing
+    np.testing.assert_array_equal(model.embed_images(PIXELS), tiny_model.embed_images(PIXELS))
+    seen.remove()
+    change(model.clip)
+    for _ in range(2):
+        with pytest.raises(ccs.InputError, match=why):
+            model.embed_images(PIXELS)
+    with pytest.raises(ccs.InputError, match=why):
+        model.embed_texts(["a dog"])
 
 
 def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_model):

@@ -12,6 +12,7 @@ from ccs.errors import InputError
 from ccs.model.encoders import openclip, timm_vit
 from ccs.model.encoders.parts import UnsupportedPart
 from ccs.model.encoders.readouts import Parts
+from ccs.model.structure import unwrapped
 
 REGISTERED: list[tuple[Callable[[Any], bool], Callable[[Any], Parts]]] = []
 """The families of `ccs.register_encoder`, the newest first: `matches` and `decompose`."""
@@ -31,7 +32,7 @@ def decompose_image_encoder(visual: Any) -> Parts:
     """
     try:
         for family in (decompose_registered, openclip.decompose, timm_vit.decompose):
-            parts: Parts | None = family(visual)
+            parts: Parts | None = family(unwrapped(visual))
             if parts is not None:
                 return parts
         raise UnsupportedPart("it isn't built of known layers of attention heads")

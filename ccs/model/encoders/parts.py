@@ -43,6 +43,8 @@ def require_plain(owner: Module, reasons: Mapping[str, str]) -> None:
 
 def heads_of(module: Module) -> dict[str, Any]:
     """Return the entries of a `Layer` for an attention module whose parts have usual names."""
+    if any(hasattr(part, "base_layer") for part in module.modules()):
+        raise UnsupportedPart("its attention has adapters, which must first be merged")
     sizes = {"n_heads": int(module.num_heads), "head_dim": head_dim(module)}
     return {"module": module, "projection": getattr(module, projection_name(module)), **sizes}
 
