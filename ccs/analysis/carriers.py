@@ -253,6 +253,7 @@ def learned_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor] = betwe
     return evidence.memory[name]
 
 
+@torch.enable_grad()  # notebooks turn gradients off
 def _train_gates(evidence: Evidence, lowered: Callable[[Tensor], Tensor]) -> Scores:
     """Return how far each head's gate has closed, 0 to 1, when gates have been trained to lower a square."""
     rng, heads = np.random.default_rng([evidence.seed, 7]), evidence.model.heads

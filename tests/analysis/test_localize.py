@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 import ccs
 from ccs.analysis import localize as question
@@ -14,7 +15,8 @@ from ccs.batch import localize
 def test_ten_lines_say_which_heads_and_how_sure(tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(question, "RANDOM_SETS", 4)
     options = ["--max-images", "40", "--attribute", "gender"]
-    assert localize.main(["--model", str(tiny_folder), *options]) == 0
+    with torch.no_grad():  # as notebooks have it
+        assert localize.main(["--model", str(tiny_folder), *options]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert re.match(r"Is there any bias\? Yes: .* gap is 0\.\d+, by chance 0\.\d+ \(p = 0", lines[1])
     assert re.match(rf"Method: {DEFAULT}\. On small models .* is 0\.\d\d \(random 0\.\d\d\)", lines[2])
