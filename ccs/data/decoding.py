@@ -37,15 +37,20 @@ def to_rgb(image: Image.Image) -> Image.Image:
     bits. Palettes, CMYK, and other usual modes are converted.
 
     Raises:
-        ValueError: If no white is known for its values: LAB, or 32-bit gray outside of `_eight_bits`.
+        ValueError: If no white is known for its values: LAB, 32-bit gray outside of `_eight_bits`, or deep
+            gray with a transparent value, of 12 bits, or with white as 0.
         OSError: If its file is not complete.
     """
     if image.mode not in _MODES and not image.mode.startswith("I;16"):
         raise ValueError(f"images of the mode {image.mode} are not supported; save it as RGB")
-    from_pgm = image.format == "PPM"  # Pillow scales a PGM's values to 65,535
+    from_pgm = image.format == "PPM" and image.mode == "I"  # Pillow scales a PGM's values to 65,535
+    is_deep = image.mode in ("I", "F") or image.mode.startswith("I;16")
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    if is_deep and ("transparency" in image.info or tags.get(262) == 0 or 12 in tags.get(258, ())):
+        raise ValueError("deep gray that is transparent, of 12 bits, or with white as 0 is not supported")
     image.load()
     image = ImageOps.exif_transpose(image)
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+    if is_deep:
         values = np.asarray(image)
         image = Image.fromarray(_eight_bits(values, from_pgm or values.dtype.itemsize == 2))
     if image.has_transparency_data:

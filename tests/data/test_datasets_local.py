@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -56,17 +57,27 @@ def test_every_mode_becomes_rgb(mode):
         *(("PNG", np.uint16, 65535), ("PGM", ">u2", 65535), ("PGM", ">u2", 1023)),
         *(("TIFF", np.int32, 65535), ("TIFF", np.int32, 255), ("TIFF", np.float32, 1)),
         *(("TIFF", np.float32, 255), ("TIFF", np.int32, 10**6), ("TIFF", np.float32, 1e4)),
+        ("PFM", "<f4", 1),
     ],
 )
 def test_deep_gray_is_scaled_or_refused(kind, dtype, white):
     ramp = np.tile(np.linspace(0, white, 64), (64, 1)).astype(dtype)
-    header = f"P5\n64 64\n{white}\n".encode()
-    data = header + ramp.tobytes() if kind == "PGM" else saved(Image.fromarray(ramp), kind)
+    headers = {"PGM": f"P5\n64 64\n{white}\n", "PFM": "Pf\n64 64\n-1\n"}
+    data = headers[kind].encode() + ramp.tobytes() if kind in headers else saved(Image.fromarray(ramp), kind)
     if white in (10**6, 1e4):
         assert "have no known white" in decoding.problem(data)
     else:
         assert decoding.problem(data) == ""
         assert abs(decoding.decode(data).getpixel((32, 5))[0] - 129) < 5
+
+
+def test_deep_gray_of_other_kinds_is_refused():
+    gray = Image.new("I;16", (8, 8))
+    tiff, tag = saved(gray, "TIFF"), struct.Struct("<HHII")
+    white_is_0 = tiff.replace(tag.pack(262, 3, 1, 1), tag.pack(262, 3, 1, 0))
+    of_12_bits = tiff.replace(tag.pack(258, 3, 1, 16), tag.pack(258, 3, 1, 12))
+    for data in (saved(gray, transparency=0), white_is_0, of_12_bits):
+        assert decoding.problem(data).startswith("deep gray that is transparent")
 
 
 def test_exif_rotation_is_applied():
