@@ -3,11 +3,13 @@
 Nothing disappears: a file that isn't used is counted under a reason in `Files.notes`.
 """
 
+import lzma
 import mimetypes
 import os
 import re
 import stat
 import tarfile
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,7 +19,7 @@ from io import BytesIO
 from os.path import splitext
 from pathlib import Path
 from typing import IO
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 from PIL import Image
 
@@ -30,8 +32,11 @@ SPLITS = {word: split for split, words in _WORDS.items() for word in words.split
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts")
 NO_IMAGE = "not an image"
+LINK = "a link in an archive"
 _HIDDEN = re.compile(r"(?:[^/]*/)*?(?:\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(?=/|\Z)")
 """A path up to its first hidden part."""
+_BROKEN = (BadZipFile, NotImplementedError, EOFError, zlib.error, lzma.LZMAError)
+"""Errors of a damaged member of a zip, or one that is packed in another way."""
 _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
 """Formats that Pillow lists, but whose files are rarely images of a dataset."""
 
@@ -84,8 +89,11 @@ class Files:
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        with self.openers[path]() as stream:
-            return stream.read()
+        try:
+            with self.openers[path]() as stream:
+                return stream.read()
+        except _BROKEN as error:
+            raise OSError(f"it cannot be unpacked: {error}") from None
 
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> "Files":
         """Keep some files, and count the others.
@@ -201,7 +209,7 @@ def _is_image(path: str, opener: Opener) -> bool:
         return True
     if kind := mimetypes.guess_type(f"x{ending}")[0]:
         return kind.startswith("image/")  # of a format that Pillow doesn't read: reported as unreadable
-    with suppress(OSError), opener() as stream:
+    with suppress(OSError, *_BROKEN), opener() as stream:
         start = stream.read(32)
         tests = (accept for kind, (_, accept) in Image.OPEN.items() if kind not in _NO_PICTURES and accept)
         return len(start) > 15 and any(accept(start) is True for accept in tests)
@@ -271,9 +279,10 @@ def _in_archive(opener: Opener) -> _Listed:
             yield "rows.parquet", opener
         elif start[257:262] == b"ustar":
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                for entry in filter(tarfile.TarInfo.isreg, tar):
+                for entry in tar:
                     place = partial(_open_range, opener, entry.offset_data, entry.size)
-                    yield entry.name.removeprefix("./"), place
+                    if not entry.isdir():
+                        yield entry.name.removeprefix("./"), place if entry.isreg() else LINK
         elif not start.startswith(b"PK"):
             raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
@@ -284,9 +293,9 @@ def _in_archive(opener: Opener) -> _Listed:
         if member.flag_bits & 1:
             raise ValueError(f"{name!r} in it is encrypted")
         if stat.S_ISLNK(member.external_attr >> 16):
-            yield name, "a link in an archive"
+            yield name, LINK
         elif not member.is_dir():
-            yield name.replace("\\", "/"), partial(_open_member, opener, member.filename)
+            yield name.replace("\\", "/").removeprefix("./"), partial(_open_member, opener, member.filename)
 
 
 @lru_cache(maxsize=4)

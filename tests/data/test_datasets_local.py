@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 import struct
+import tarfile
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from ccs.data import decoding
 from ccs.data.open import open_dataset, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import as_parquet, cells, saved
+from tests.support.datasets_sample import as_parquet, cells, saved, zipped
 
 
 def encoded(color, mode="RGB", kind="JPEG", **save_options):
@@ -140,6 +141,21 @@ def test_class_folders(tmp_path):
     write(tmp_path / "animals/labels.csv", rows.encode())
     dataset = open_dataset(str(tmp_path / "animals"))
     assert "the column 'split' is ignored: rows of test, train are all read" in dataset.notes
+
+
+def test_what_cannot_be_unpacked_is_named(tmp_path):
+    files = {f"{name}.png": noisy(seed) for seed, name in enumerate(("a/0", "b/1", "b/2"))}
+    for name in ("a/0.png", "b/1.png"):
+        write(tmp_path / "set" / name, files[name])
+    (tmp_path / "set/b/2.png").hardlink_to(tmp_path / "set/a/0.png")
+    with tarfile.open(tmp_path / "set.tar", "w") as tar:
+        tar.add(tmp_path / "set", ".")
+    assert open_dataset(str(tmp_path / "set.tar")).notes == ("a link in an archive: 1 file b/2.png",)
+    packed = bytearray(zipped({f"./{name}": data for name, data in files.items()}))
+    place = packed.index(b"b/2.png") + 100
+    packed[place : place + 9] = bytes(9)
+    (damaged,) = open_dataset(str(write(tmp_path / "set.zip", bytes(packed)))).skipped
+    assert damaged.startswith("b/2.png: it cannot be unpacked: ")
 
 
 @pytest.mark.parametrize(
