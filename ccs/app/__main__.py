@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccs.results import Collection
 
 PORT = Parameter(validator=Number(gte=1, lte=65535))
-SWITCH = 5e-4  # seconds that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
+SWITCH_SECONDS = 5e-4  # that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -70,7 +70,7 @@ def start(settings: Settings) -> None:
         InputError: If a model or a device isn't available, or the address can't be served.
     """
     bound_memory()
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # imports allocate much and free nothing
     host, port = settings.host.strip("[]"), settings.port
     try:

@@ -35,8 +35,8 @@ from ccs.heads import TEXT, Head, HeadSet
 from ccs.model.handle import ModelHandle
 
 TOY = "organism"  # the model of calls that name none
-WAITING = 16  # queued calls
-UNREAD = 256  # answers kept until they are fetched: up to 0.2 MB each, and Gradio would keep 2,000
+MAX_QUEUED = 16  # calls
+MAX_UNREAD = 256  # answers, kept until they are fetched: up to 0.2 MB each, and Gradio would keep 2,000
 FUNCTIONS = dict.fromkeys(("list_models", "head_scores", "describe_head"), 4)
 FUNCTIONS |= dict.fromkeys(("find_heads", "classify", "rank_people", "measure_bias"), 1)
 """The public functions. So many calls of all with this number run at a time; those with 1 run a model."""
@@ -44,8 +44,8 @@ FUNCTIONS |= dict.fromkeys(("find_heads", "classify", "rank_people", "measure_bi
 Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Heads = Annotated[str, StringConstraints(max_length=12_000)]
-Image = Annotated[str, StringConstraints(max_length=2**20 * 4 // 3 + 100)]  # 1 MB
-Images = Annotated[list[Image], Field(min_length=1, max_length=8)]
+EncodedImage = Annotated[str, StringConstraints(max_length=2**20 * 4 // 3 + 100)]  # 1 MB
+EncodedImages = Annotated[list[EncodedImage], Field(min_length=1, max_length=8)]
 Classes = Annotated[list[Text], Field(min_length=1, max_length=50)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=20)]
 Top = Annotated[int, Field(ge=1, le=100)]
@@ -123,7 +123,7 @@ class Api:
 
     def classify(
         self,
-        images: Images,
+        images: EncodedImages,
         classes: Classes,
         template: Name = "a photo of a {}",
         ablate: Heads = "",

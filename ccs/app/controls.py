@@ -25,7 +25,7 @@ from ccs.model.loading.sources import is_public
 
 MAX_HISTORY = 100  # ablations that can be undone
 Count = Annotated[int, Field(ge=MIN_COUNT, le=MAX_COUNT)]  # of images in an analysis
-COPIES, MORE = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
+WEIGHT_COPIES, OTHER_BYTES = 3, 2**30  # copies of the weights in an analysis, and bytes for the rest
 MAX_ADDRESS = 20_000  # characters
 OTHER_FILES = "someone's own {}, which no link holds; the results here are of others."
 
@@ -230,7 +230,7 @@ def analyze(screen: Screen, images: Name = "", count: Count = DEFAULT_COUNT) -> 
     app, name, model = screen.app, screen.state.model, screen.model.load()
     place = app.model_cache.place(name)
     weights = sum(values.nbytes for values in model.clip.state_dict().values())
-    require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
+    require_room(f"Analyzing {model.name}", WEIGHT_COPIES * weights + OTHER_BYTES)
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run works in another folder
     texts = "world" if saw_drawings_only(name) else "photographs"

@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Bytes of a form, of an API call, of files, and of all requests at a time.
-FORM, CALL, IMAGES, HELD = 2**18, 2**24, 2**26, 3 * 2**26
+# Of a form, of an API call, of files, and of all open requests.
+FORM_BYTES, CALL_BYTES, UPLOAD_BYTES, ALL_BYTES = 2**18, 2**24, 2**26, 3 * 2**26
 # Per address, requests of a kind at a time (pages: ten times as many) and calls; seconds for a body.
-AT_ONCE, CALLS, SECONDS = 24, 4, 60.0
+MAX_REQUESTS, MAX_CALLS, BODY_SECONDS = 24, 4, 60.0
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; base-uri 'none'; "
@@ -34,16 +34,17 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, forms: list[str], functions: list[str]) -> None:
-        # Requests that are open, by address and kind, and the bytes of their bodies, under the key HELD.
-        self.app, self._functions, self._open = app, range(len(functions)), Counter[object]()
+        self.app, self._functions = app, range(len(functions))
+        # Open requests by address and kind, and the bytes of their bodies.
+        self._open, self._bytes = Counter[tuple[str, str]](), 0
         call = rf"call(/v2)?/({'|'.join(functions)})"
         self._rules = {  # methods and paths of a kind of request -> largest body in bytes
             r"(GET|HEAD) /(|api|config/?|work|program|figure\.csv|assets/[\w.-]+|tables/[0-9a-f]+\.zip)": 0,
-            r"POST /(images/add|bias/gallery)": IMAGES,
-            rf"POST /({'|'.join(forms)})": FORM,
+            r"POST /(images/add|bias/gallery)": UPLOAD_BYTES,
+            rf"POST /({'|'.join(forms)})": FORM_BYTES,
             rf"GET /gradio_api/(info|queue/data|startup-events|heartbeat/[\w-]+|{call}/\w{{32}})/?": 0,
-            r"POST /gradio_api/(mcp|cancel)/?": CALL,
-            rf"POST /gradio_api/(queue/join|{call})/?": CALL,
+            r"POST /gradio_api/(mcp|cancel)/?": CALL_BYTES,
+            rf"POST /gradio_api/(queue/join|{call})/?": CALL_BYTES,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,16 +69,16 @@ class Guard:
             refuse_if(not rule, 404, "Not found.")
             lines = scope["app"].get_blocks()._queue.event_queue_per_concurrency_id if "join" in rule else {}
             queued = [event.request.scope["client"][0] for line in lines.values() for event in line.queue]
-            cap = CALLS if lines else AT_ONCE if limit or "gradio" in rule else 10 * AT_ONCE
+            cap = MAX_CALLS if lines else MAX_REQUESTS if limit or "gradio" in rule else 10 * MAX_REQUESTS
             refuse_if(self._open[kind] + queued.count(kind[0]) > cap, 429, "Too many requests. Retry later.")
-            with move_on_after(SECONDS) as waiting:
+            with move_on_after(BODY_SECONDS) as waiting:
                 async for part in Request(scope, receive).stream():
                     body += part
-                    self._open[HELD] += len(part)
+                    self._bytes += len(part)
                     refuse_if(len(body) > limit, 413, "The request is too large.")
-                    refuse_if(self._open[HELD] > HELD, 503, "Too much is being sent. Try again in a moment.")
+                    refuse_if(self._bytes > ALL_BYTES, 503, "Too much is being sent. Try again in a moment.")
             refuse_if(waiting.cancelled_caught, 408, "The request took too long to arrive.")
-            is_refused = limit == CALL and not is_call(body, self._functions)
+            is_refused = limit == CALL_BYTES and not is_call(body, self._functions)
             refuse_if(is_refused, 422, "Send JSON, with images as base64, not files.")
             unread = [{"type": "http.request", "body": bytes(body)}]
             await self.app(scope, replay, send_secured)
@@ -86,7 +87,8 @@ class Guard:
         except ClientDisconnect:
             pass
         finally:
-            self._open -= Counter({kind: 1, HELD: len(body)})  # drops kinds at 0
+            self._open -= Counter((kind,))  # drops kinds at 0
+            self._bytes -= len(body)
 
 
 def refuse_if(wrong: bool, status: int, sentence: str) -> None:

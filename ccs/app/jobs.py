@@ -12,8 +12,8 @@ from functools import partial
 
 log = logging.getLogger(__name__)
 
-OF_ADDRESS, OF_ALL = 32, 200  # waiting and running jobs: of an address, and of all
-SILENT = 20.0  # seconds without a poll after which a job ends
+JOBS_OF_ADDRESS, MAX_JOBS = 32, 200  # waiting and running jobs: of an address, and of all
+UNWATCHED_SECONDS = 20.0  # without a poll, after which a job ends
 Tell = Callable[[float, str], None]
 """A function that publishes the progress of work: the share that is done, and a phrase for its step."""
 Work = Callable[["Job"], dict[str, str]]
@@ -69,8 +69,8 @@ class Job:
 
     @property
     def ends(self) -> bool:
-        """True if the job was canceled or replaced, or nobody has polled it for `SILENT` seconds."""
-        return self.stopped or time.monotonic() - self.last_poll > SILENT
+        """True if the job was canceled or replaced, or nobody has polled it for `UNWATCHED_SECONDS`."""
+        return self.stopped or time.monotonic() - self.last_poll > UNWATCHED_SECONDS
 
     def tell(self, share: float, doing: str) -> None:
         """Publish the progress of the job.
@@ -117,12 +117,12 @@ class Jobs:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.unfinished: list[Job] = []  # in order of arrival
-        self._threads = ThreadPoolExecutor(OF_ALL)
+        self._threads = ThreadPoolExecutor(MAX_JOBS)
 
     def start(self, job: Job) -> None:
         """Start a job. It ends with a sentence if too many jobs wait, of this address or of all."""
         waiting = Counter(other.client for other in self.unfinished if not other.ends)
-        if waiting.total() >= OF_ALL or waiting[job.client] >= OF_ADDRESS:
+        if waiting.total() >= MAX_JOBS or waiting[job.client] >= JOBS_OF_ADDRESS:
             job.end.set()
             return job.fail("Too much is being computed right now. Try again in a moment.")
         self.unfinished.append(job)

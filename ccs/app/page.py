@@ -52,9 +52,7 @@ def work(screen: Screen, job: Job | None = None, fresh: bool = True) -> dict[str
         if fresh and new:
             job.regions |= regions(screen, complete=False)
 
-    if job:
-        screen.tell = publish
-    return regions(screen)
+    return regions(replace(screen, tell=publish) if job else screen)
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
@@ -89,8 +87,7 @@ def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
         name: The figure's name on the page.
         job: Gets the progress.
     """
-    if job:
-        screen.tell = job.tell
+    screen = replace(screen, tell=job.tell) if job else screen
     with suppress(InputError):
         figures = figures_in({"grid": _table(screen), **VIEWS[screen.state.tab].values(screen)})
         return {figure.shown_name: figure.csv() for figure in figures if figure.shown_name == name}

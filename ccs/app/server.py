@@ -19,7 +19,7 @@ from ccs.app import api, page
 from ccs.app.controls import apply_form, open_screen, parse_query
 from ccs.app.guard import Guard
 from ccs.app.html import render
-from ccs.app.jobs import SILENT, Job, Jobs, Work
+from ccs.app.jobs import UNWATCHED_SECONDS, Job, Jobs, Work
 from ccs.app.routes import ROUTES
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS
@@ -27,7 +27,7 @@ from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FIRST, SOON, POLL = 0.05, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
+OPEN_SECONDS, CLICK_SECONDS, POLL_SECONDS = 0.05, 1.5, 2.0  # that each waits for work to be done
 
 
 class Pages:
@@ -48,7 +48,7 @@ class Pages:
             job.tell(0.0, "Opening this page")
             return page.work(open_screen(self.app, session, dict(request.query_params)), job)
 
-        await self._start(request, key, session, work).finished(FIRST)
+        await self._start(request, key, session, work).finished(OPEN_SECONDS)
         regions = page.fragment(session.jobs, {}, whole=True)
         return HTMLResponse(render("page.html", key=key, regions=regions))
 
@@ -79,7 +79,7 @@ class Pages:
             self._start(request, key, session, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
         work = partial(page.work, screen, fresh=not same)
-        await self._start(request, key, session, work).finished(SOON)
+        await self._start(request, key, session, work).finished(CLICK_SECONDS)
         return _answer(request, session, **{"x-address": f"?{screen.state.query()}", "x-page": key})
 
     def _start(self, request: Request, key: str, session: Session, work: Work, kind: str = "view") -> Job:
@@ -102,7 +102,7 @@ class Pages:
         for job in running:
             job.last_poll, job.stopped = time.monotonic(), job.stopped or request.method == "POST"
         if running:
-            await running[0].finished(POLL if running[0].kind == "analysis" else 0.25)
+            await running[0].finished(POLL_SECONDS if running[0].kind == "analysis" else 0.25)
         return _answer(request, session)
 
     def program(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class Pages:
         name = request.query_params.get("figure", "")
         LocalContext.request.set(gr.Request(request))
         self.jobs.start(job := Job(screen.session.client, partial(page.csv, screen, name), "csv"))
-        await job.finished(SILENT)
+        await job.finished(UNWATCHED_SECONDS)
         job.stopped = True
         if name not in job.regions:
             raise InputError("This figure can't be computed now.")
@@ -190,9 +190,9 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     on: Any = dict.fromkeys(("mcp_server", "quiet", "prevent_thread_lock"), True)
     _, url, _ = server.launch(server_name=host, server_port=port, num_workers=0, **off, **on)
     blocks = server.get_blocks()
-    blocks._queue.max_size = api.WAITING
-    blocks._queue.pending_messages_per_session.max_size = api.UNREAD
-    blocks._queue.ANALYTICS_MAX_EVENTS = api.WAITING  # Gradio makes a table of them after each call
+    blocks._queue.max_size = api.MAX_QUEUED
+    blocks._queue.pending_messages_per_session.max_size = api.MAX_UNREAD
+    blocks._queue.ANALYTICS_MAX_EVENTS = api.MAX_QUEUED  # Gradio makes a table of them after each call
     blocks.server.config.timeout_keep_alive = 75  # seconds; clients and proxies reuse a connection for less
     blocks.server.config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
     mcp: Any = blocks.mcp_server_obj

@@ -29,9 +29,9 @@ from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.model.handle import ModelHandle
 from ccs.results import PRECOMPUTED, Collection, Results
 
-SECONDS = 3600  # until an unused session ends
-MOST, LIMIT = 200, 512 * 2**20  # limits: sessions, and bytes of all their images
-OF_ADDRESS = LIMIT // 4  # bytes per address
+UNUSED_SECONDS = 3600  # after which a session ends
+MAX_SESSIONS, MAX_BYTES = 200, 512 * 2**20  # bytes of all their images
+BYTES_OF_ADDRESS = MAX_BYTES // 4
 
 
 class App:
@@ -182,8 +182,8 @@ class Session:
 class Sessions:
     """The sessions of all visitors, by the key of their page. Use it only in the event loop.
 
-    At most `MOST` sessions and `LIMIT` bytes are kept, of an address `OF_ADDRESS` bytes. If there are more,
-    the address that has most loses its oldest ones.
+    At most `MAX_SESSIONS` sessions and `MAX_BYTES` are kept, of an address `BYTES_OF_ADDRESS`. If there are
+    more, the address that has most loses its oldest ones.
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Sessions:
     def find(self, page: str) -> Session | None:
         """Return the page's session, or None if it doesn't exist or has expired."""
         session = self._sessions.get(page)
-        return session if session and time.monotonic() - session.used < SECONDS else None
+        return session if session and time.monotonic() - session.used < UNUSED_SECONDS else None
 
     def keep(self, page: str, session: Session) -> None:
         """Keep the session of a page that was used just now. The oldest sessions go if the limit is exceeded.
@@ -201,12 +201,12 @@ class Sessions:
             page: The page's key.
             session: The session.
         """
-        session.used, session.size = time.monotonic(), max(size_of(session), LIMIT // MOST)
+        session.used, session.size = time.monotonic(), max(size_of(session), MAX_BYTES // MAX_SESSIONS)
         self._sessions.pop(page, None)
         self._sessions[page], sizes = session, Counter[str]()
         for other in self._sessions.values():
             sizes[other.client] += other.size
-        while sizes.total() > LIMIT or max(sizes.values()) > OF_ADDRESS:
+        while sizes.total() > MAX_BYTES or max(sizes.values()) > BYTES_OF_ADDRESS:
             largest = max(sizes, key=sizes.__getitem__)
             oldest = next(key for key, other in self._sessions.items() if other.client == largest)
             sizes[largest] -= self._sessions.pop(oldest).size

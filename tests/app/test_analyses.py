@@ -109,7 +109,7 @@ def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
 def test_images_of_the_hub_fill_the_grid(tiny_folder, tmp_path, hub, monkeypatch):
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": as_parquet(cells(24))})
     app = bare_app(tiny_folder, tmp_path)
-    monkeypatch.setattr(analyses, "NICE", 0)  # nobody else waits
+    monkeypatch.setattr(analyses, "NICENESS", 0)  # nobody else waits
     monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
     screen = opened(app, {"tab": "heads"})
     app.model_cache.get("tiny")

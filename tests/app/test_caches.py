@@ -102,17 +102,17 @@ def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_
 
 
 def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
-    monkeypatch.setattr(session, "MOST", 20)
+    monkeypatch.setattr(session, "MAX_SESSIONS", 20)
     sessions = session.Sessions()
     sessions.keep("honest", honest := session.Session("a"))
     for number in range(205):
         sessions.keep(f"page {number}", session.Session("b"))
     assert sessions.find("honest") is honest
     assert [sessions.find(f"page {number}") is None for number in (199, 200, 204)] == [True, False, False]
-    sessions.keep("large", session.Session("c", fairer="x" * session.LIMIT))  # bytes count too
+    sessions.keep("large", session.Session("c", fairer="x" * session.MAX_BYTES))  # bytes count too
     assert sessions.find("large") is None
     assert sessions.find("honest")
-    monkeypatch.setattr(session, "SECONDS", 0)
+    monkeypatch.setattr(session, "UNUSED_SECONDS", 0)
     assert sessions.find("honest") is None
 
 

@@ -82,14 +82,14 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     people = replace(app.galleries.people(SMALL), occupations=names)
     subject = evidence.Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
     library = mitigate.mitigate_subject(
-        subject, "gender", {name: mitigations.METHODS[name] for name in bias.WAYS}
+        subject, "gender", {name: mitigations.METHODS[name] for name in bias.COMPARED_METHODS}
     )
     columns = ["before", "after", "low", "difference_high"]
     ours = pd.DataFrame(rows("fairer", screen))[columns].replace("", "nan").astype(float)
     pd.testing.assert_frame_equal(ours, library.rows[columns], atol=1e-6)
     options = screen.session.fairer[1].values["comparison"].options
-    fitted = [str(options[name].fitted.heads) for name in bias.WAYS]
-    assert fitted == [str(library.options[name].fitted.heads) for name in bias.WAYS]
+    fitted = [str(options[name].fitted.heads) for name in bias.COMPARED_METHODS]
+    assert fitted == [str(library.options[name].fitted.heads) for name in bias.COMPARED_METHODS]
     for command in re.findall('data-copy="(clip-ccs [^"]*)"', html["main"]):
         name, *arguments = shlex.split(unescape(command))[1:]
         settings = subcommand(name).parse(arguments)

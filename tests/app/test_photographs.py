@@ -32,7 +32,7 @@ def fetched(tmp_path_factory, tiny_folder):
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        patch.setattr(images, "MOST", 28)
+        patch.setattr(images, "PART_IMAGES", 28)
         patch.setitem(data.SOURCES, RECORD.name, RECORD)
         put_faces(hub, noise)
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})

@@ -111,7 +111,7 @@ def slow(monkeypatch):
             log.append("ended")
 
     monkeypatch.setattr(server.page, "work", work)
-    monkeypatch.setattr(server, "SOON", 0.1)
+    monkeypatch.setattr(server, "CLICK_SECONDS", 0.1)
     yield go_on, log
     go_on.set()
 
@@ -140,10 +140,10 @@ def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeyp
     page.post("show")
     while log.count("ended") < 1:  # the first one was replaced
         pass
-    monkeypatch.setattr(jobs, "SILENT", 0.0)
+    monkeypatch.setattr(jobs, "UNWATCHED_SECONDS", 0.0)
     while log.count("ended") < 2:  # nobody asks
         pass
-    monkeypatch.setattr(jobs, "SILENT", 20.0)
+    monkeypatch.setattr(jobs, "UNWATCHED_SECONDS", 20.0)
     assert "Canceled" in page.post("show").post("cancel").whole()["status"]
     monkeypatch.undo()
     assert "Canceled" not in page.post("notices/close").whole()["status"]
@@ -166,7 +166,7 @@ def test_an_address_that_has_too_much_waits_and_no_other():
         await (other := start("b")).finished(60)
         assert other.regions == {"main": "done"}
         assert sum(job.running for job in waiting) == 2  # nobody else was there when they came
-        waiting += [start("a", endless) for _ in range(jobs.OF_ADDRESS - 3)]
+        waiting += [start("a", endless) for _ in range(jobs.JOBS_OF_ADDRESS - 3)]
         assert "Too much" in start("a").regions["main"]
         waiting[1].stopped = waiting[3].stopped = True
         go_on.set()

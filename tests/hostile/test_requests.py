@@ -124,7 +124,7 @@ def test_odd_fields_of_a_form_end_in_no_fault(address, path, caplog):
             assert status in (200, 400, 413, 422), answer
             for leak in (b"root:", b"Traceback", b"site-packages", b"was logged", b"<script>"):
                 assert leak not in answer
-    assert ask(address, "POST", f"/{path}", b"a" * (guard.FORM + 1), **FORM)[0] == 413
+    assert ask(address, "POST", f"/{path}", b"a" * (guard.FORM_BYTES + 1), **FORM)[0] == 413
     assert ask(address, "POST", f"/{path}", b"{}", **JSON)[0] in (200, 303, 422)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
@@ -132,10 +132,10 @@ def test_odd_fields_of_a_form_end_in_no_fault(address, path, caplog):
 def test_a_large_or_endless_body_is_refused(address, monkeypatch):
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     assert ask(address, "POST", "/gradio_api/call/classify", b" " * (60 * 2**20), **JSON)[0] == 413
-    monkeypatch.setattr(guard, "HELD", 2**20)
+    monkeypatch.setattr(guard, "ALL_BYTES", 2**20)
     chunks = iter([b"--x\r\n" * 2**18] * 2)  # without a length
     assert ask(address, "POST", "/images/add", chunks, **kind)[0] == 503
-    monkeypatch.setattr(guard, "SECONDS", 0.3)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port))) as slow:
         slow.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nclasses=")
@@ -164,7 +164,7 @@ def test_calls_of_one_address_are_bounded_and_others_are_served(address):
 
 
 def test_requests_at_a_time_are_bounded(address, monkeypatch):
-    monkeypatch.setattr(guard, "AT_ONCE", 2)
+    monkeypatch.setattr(guard, "MAX_REQUESTS", 2)
     host, _, port = address.rpartition(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(2)]
     for connection in slow:

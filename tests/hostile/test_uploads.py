@@ -106,7 +106,7 @@ def test_a_damaged_file_is_an_image_or_a_sentence(kind):
 
 def test_a_hostile_upload_keeps_nobody_waiting(monkeypatch):
     """A worker that was killed is replaced, and the other one answers meanwhile."""
-    monkeypatch.setattr(uploads, "SECONDS", 1.4)
+    monkeypatch.setattr(uploads, "UPLOAD_SECONDS", 1.4)
     sandbox.warm("ccs.app.services.uploads")
     bomb = many_scans(2000, 6000)
     assert len(bomb) < 2**18

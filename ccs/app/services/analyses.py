@@ -41,9 +41,9 @@ DATASETS = {
 }
 """Images to analyze a model on, by the name that is shown: datasets of the Hub, and synthetic scenes."""
 MIN_COUNT, DEFAULT_COUNT, MAX_COUNT = 2, 1000, 5000
-KEPT = 50  # results; the least recently used are deleted first
-LONGEST = 1800.0  # seconds that a run may take
-NICE = 15  # a run yields to visitors; it stays in the session, or nice has no effect
+MAX_RESULTS = 50  # the least recently used are deleted first
+MAX_SECONDS = 1800.0  # of a run
+NICENESS = 15  # a run yields to visitors; it stays in the session, or nice has no effect
 
 Progress = Generator[tuple[float, str], None, None]  # the share that is done, and what is being done
 
@@ -124,7 +124,7 @@ class Analyses:
                 log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-            for path in sorted(self.folder.glob("[0-9a-f]*"), key=os.path.getmtime)[:-KEPT]:
+            for path in sorted(self.folder.glob("[0-9a-f]*"), key=os.path.getmtime)[:-MAX_RESULTS]:
                 shutil.rmtree(path, ignore_errors=True)
             self._turn.release()
 
@@ -161,10 +161,10 @@ def compute_tables(request: Request, folder: Path) -> Progress:
 
 def _compute(request: Request, folder: Path, device: str) -> Progress:
     """Run the command in its own process, whose messages go to a file."""
-    messages, end = folder / "messages.txt", time.monotonic() + LONGEST
+    messages, end = folder / "messages.txt", time.monotonic() + MAX_SECONDS
     options = {"model": request.place, "images": request.images, "max-images": request.count}
     options |= {"texts": request.texts, "suite": "none", "out": ".", "progress": "json"}  # no path of ours
-    command = ["nice", f"-n{NICE}", sys.executable, "-m", "ccs.batch.compute"]
+    command = ["nice", f"-n{NICENESS}", sys.executable, "-m", "ccs.batch.compute"]
     command += [f"--{name}={value}" for name, value in options.items()]
     with messages.open("wb") as file:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
@@ -176,7 +176,7 @@ def _compute(request: Request, folder: Path, device: str) -> Progress:
             steps = ['{"doing": "starting", "share": 0}', *(x for x in lines if x.startswith('{"doing"'))]
             yield (progress := json.loads(steps[-1]))["share"], progress["doing"]
             if time.monotonic() > end:
-                raise InputError(f"It took more than {LONGEST / 60:.0f} minutes; use fewer images.")
+                raise InputError(f"It took more than {MAX_SECONDS / 60:.0f} minutes; use fewer images.")
             time.sleep(0.3)
     finally:
         if process.poll() is None:

@@ -11,7 +11,7 @@ from ccs.data import synthetic
 from ccs.data.decoding import small
 from ccs.errors import InputError
 
-SHOWN = 4
+PAGE_IMAGES = 4
 PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the dataset that toy models classify best
 PAGES = {DRAWN: 25, **dict.fromkeys(synthetic.CLASSES, 25), PHOTOGRAPHS: 1}
 """The number of pages of four images that each dataset has."""
@@ -77,7 +77,7 @@ def load_example(example: str, model: str = "") -> Example:
         origin, answers = "photograph of", classes[: len(contents)]
     else:
         # Steps through the classes so that four neighbors are four different things.
-        indices = [(page * SHOWN + i) * 7 % synthetic.default_count(name) for i in range(SHOWN)]
+        indices = [(page * PAGE_IMAGES + i) * 7 % synthetic.default_count(name) for i in range(PAGE_IMAGES)]
         dataset = synthetic.classification_set(name, max(indices) + 1)
         pictures, classes = [dataset.images[i] for i in indices], dataset.classes
         contents = [classes[dataset.labels[i]] for i in indices]

@@ -22,7 +22,7 @@ from ccs.model.handle import ModelHandle
 
 T = TypeVar("T")
 
-MOST, STEP = 120, 10**11  # limits of a part: images, and floating-point operations
+PART_IMAGES, PART_OPERATIONS = 120, 10**11  # limits of a part: images, and floating-point operations
 SIDE = 192  # of a map as a picture, in pixels
 DARK = 0.33  # brightness of a patch that gets no attention
 RED, BLUE, DEEPEST = "#d62828", "#2660dc", 0.85  # colors, and their opacity at the largest value
@@ -61,7 +61,7 @@ class Images:
         """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
         layer = getattr(images, "layer", None)  # only a trunk has one
         operations = 24 * (model.n_layers - (layer or 0)) * model.encoder.n_tokens * model.encoder.width**2
-        n, step = len(images), int(min(MOST, max(4, STEP // operations)))
+        n, step = len(images), int(min(PART_IMAGES, max(4, PART_OPERATIONS // operations)))
         for start in range(0, n, step):
             self.tell(start / n, f"{model.name} {doing} {n} images")
             stop = min(start + step, n)

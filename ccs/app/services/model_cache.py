@@ -30,13 +30,13 @@ from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find_model, i
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-LIMIT = 640 * 2**20  # bytes, of all visitors together
-ENTRY = 100  # approximate overhead of a value in bytes
-RETRY = 60.0  # seconds after which what couldn't be loaded is tried again
-WAITING = 4  # values that may wait to be loaded
+CACHE_BYTES = 640 * 2**20  # of all visitors together
+OVERHEAD = 100  # bytes of a value, approximately
+RETRY_SECONDS = 60.0  # after which what couldn't be loaded is tried again
+MAX_WAITING = 4  # values that may wait to be loaded
 
 PHOTO = "photo"  # the bundled model that was trained on photographs
-KEPT = 2  # three models at once may be more than the machine holds
+MAX_MODELS = 2  # three models at once may be more than the machine holds
 LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
 """The listed models that need only their weights, with the weights' bytes on the Hub."""
 
@@ -44,11 +44,11 @@ LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json"
 def size_of(value: Any) -> int:
     """Return the bytes of arrays, tensors, tables, images, and texts in a value, with their overhead."""
     if isinstance(value, Image.Image):
-        return ENTRY + value.width * value.height * len(value.getbands())
+        return OVERHEAD + value.width * value.height * len(value.getbands())
     fields = vars(value) if is_dataclass(value) else value
     parts = fields.values() if isinstance(fields, Mapping) else fields
     parts = parts if isinstance(parts, tuple | list | HeadSet | ValuesView) else ()
-    return ENTRY + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0))) + sum(map(size_of, parts))
+    return OVERHEAD + max(sys.getsizeof(value), int(getattr(value, "nbytes", 0))) + sum(map(size_of, parts))
 
 
 class Cache:
@@ -61,7 +61,7 @@ class Cache:
         limit: Bytes.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._items = LRUCache[Hashable, tuple[Hashable, Any]](limit, getsizeof=size_of)
         self._lock, self._running = threading.Lock(), WeakValueDictionary[Hashable, Any]()  # key -> lock
 
@@ -105,7 +105,7 @@ class Loader(Generic[T]):
 
     def __init__(self, load: Callable[[str], T], capacity: int, describe: Callable[[str], str]) -> None:
         self._make, self._describe, self._loads = load, describe, dict[str, Future[T]]()
-        self.loaded, self.failures = LRUCache[str, T](capacity), TTLCache[str, str](100, RETRY)
+        self.loaded, self.failures = LRUCache[str, T](capacity), TTLCache[str, str](100, RETRY_SECONDS)
         self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
 
     def __contains__(self, name: str) -> bool:
@@ -129,8 +129,8 @@ class Loader(Generic[T]):
             if name in self.failures:
                 raise InputError(self.failures[name])
             if name not in self._loads:
-                if len(self._loads) >= WAITING:
-                    raise InputError(f"{WAITING} others are being loaded; try again in a moment.")
+                if len(self._loads) >= MAX_WAITING:
+                    raise InputError(f"{MAX_WAITING} others are being loaded; try again in a moment.")
                 self._loads[name] = self._thread.submit(self._run, name)
             load = self._loads[name]
         while not wait([load], 0.25).done:
@@ -165,7 +165,7 @@ class ModelCache(Loader[ModelHandle]):
     """
 
     def __init__(self, places: Iterable[str], layers: Callable[[str], Collection[int]]) -> None:
-        super().__init__(self._load, KEPT, "Loading {}".format)
+        super().__init__(self._load, MAX_MODELS, "Loading {}".format)
         self.places = {shown_name(place): place for place in places}
         self._layers, self._heads = layers, dict[str, HeadSet]()
 

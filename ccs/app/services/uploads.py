@@ -14,7 +14,7 @@ from ccs.data.decoding import FORMATS, Pixels, small
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
-SECONDS, EACH = 2.0, 0.6  # seconds of processor time for an upload, and for each of its images
+UPLOAD_SECONDS, IMAGE_SECONDS = 2.0, 0.6  # of processor time, and more for each image
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], l
     Raises:
         InputError: If they take too much time or memory together.
     """
-    seconds = SECONDS + EACH * len(files)
+    seconds = UPLOAD_SECONDS + IMAGE_SECONDS * len(files)
     results: list[Pixels | str] = sandbox.run(_read_all, list(files), title="The upload", seconds=seconds)
     pixels = [(name, r) for (_, name), r in zip(files, results, strict=True) if not isinstance(r, str)]
     images = [InputImage(name, Image.frombytes("RGB", *image)) for name, image in pixels]

@@ -25,8 +25,8 @@ from ccs.errors import InputError
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import cosines
 
-FACES = 12
-WAYS = ("ablation", "scaling", "edit of all heads", "projection")  # of `ccs.mitigate`
+SHOWN_IMAGES = 12
+COMPARED_METHODS = ("ablation", "scaling", "edit of all heads", "projection")  # of `ccs.mitigate`
 
 
 def show_bias(screen: Screen) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def first_images(screen: Screen, embedded: Embedded, settings: Mapping[str, Any]
         embedded: The embeddings that rank them.
         settings: Settings of the figure.
     """
-    query, orders = embedded.query, dict(zip(("before", "after"), embedded.first(FACES), strict=True))
+    query, orders = embedded.query, dict(zip(("before", "after"), embedded.first(SHOWN_IMAGES), strict=True))
     labels, face = query.gallery.groups[query.attribute], partial(screen.app.face, query.gallery.name)
     rows = [(side, rank, i, labels[i]) for side, order in orders.items() for rank, i in enumerate(order, 1)]
     table = pd.DataFrame(rows, columns=["ranking", "rank", "image", "group"])
@@ -140,7 +140,7 @@ def compare_methods(screen: Screen, query: BiasQuery) -> None:
         images = galleries.find(controls)
         assert isinstance(images, ClassificationSet)
         subject = Subject(model.load(), query.gallery, images, (people, things), fresh=True)
-        methods = {name: METHODS[name] for name in WAYS}
+        methods = {name: METHODS[name] for name in COMPARED_METHODS}
         table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
     except InputError as error:
         session.notify(f"The methods weren't compared: {error}")

@@ -19,7 +19,7 @@ from ccs.app.views import classify
 from ccs.app.views.base import Figure, View, if_ready, run_lines
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 
-RESULTS = 6  # heads listed by a search
+SHOWN_HEADS = 6  # heads listed by a search
 
 
 post_fields("heads/encoder", "encoder")
@@ -109,7 +109,7 @@ def _search(screen: Screen) -> Figure:
         screen.tell(0.5, f"Ranking heads by “{text}”")
         return ccs.find_heads(model.load(), text, app.galleries.find(name, screen.tell)).rows
 
-    rows = app.cache.get(("find", model.weights_hash, text), search).head(RESULTS)
+    rows = app.cache.get(("find", model.weights_hash, text), search).head(SHOWN_HEADS)
     rows = rows.assign(concept=[screen.records.head(Head.parse(head)).concept for head in rows["head"]])
     return Figure.of(screen, "find", rows, {"text": text, "ablated heads": "", "gallery": name})
 

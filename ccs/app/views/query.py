@@ -22,7 +22,7 @@ from ccs.metrics.bias import means
 from ccs.metrics.skew import MetricName
 from ccs.texts.prompts import NEUTRAL
 
-OPENING = ("judge", "artist", "teacher")
+DEFAULT_OCCUPATIONS = ("judge", "artist", "teacher")
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 DRAWS = 400  # resamples of an interval
 TONES = "very light,light,medium-light,intermediate,medium,tan,medium-dark,brown,dark"
@@ -66,7 +66,7 @@ class BiasQuery:
             NotReady: If the gallery has to be downloaded and `tell` is `wait_for_nothing`.
         """
         gallery = app.galleries.people(app.gallery_name(state), tell)
-        opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
+        opening = tuple(o for o in DEFAULT_OCCUPATIONS if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
         row = min(state.row, len(people.occupations) - 1)
         return cls(people, app.attribute(state), gallery.occupations, row)

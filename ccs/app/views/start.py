@@ -16,7 +16,7 @@ from ccs.app.views.heads import top_images
 from ccs.app.views.query import BiasQuery, bias_lines, embed_query
 from ccs.heads import HeadSet
 
-SHOWN = 12  # faces
+SHOWN_FACES = 12
 OCCUPATION = "judge"
 
 
@@ -54,9 +54,9 @@ def _people(screen: Screen) -> Figure:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
     query = _query(screen)
     embedded, gallery = embed_query(screen, query), query.gallery
-    before, after = embedded.first(SHOWN)
+    before, after = embedded.first(SHOWN_FACES)
     groups = {name: groups[after] for name, groups in gallery.groups.items()}
-    rows = pd.DataFrame({"rank": range(1, SHOWN + 1), "image": after, **groups})
+    rows = pd.DataFrame({"rank": range(1, SHOWN_FACES + 1), "image": after, **groups})
     values = {"claim": claim_of(screen), "query": query, "result": embedded.measure(screen), "before": before}
     values |= {"state": screen.state, "face": partial(screen.app.face, gallery.name)}
     return Figure.of(screen, "claim", rows, {**query.settings, "occupation": OCCUPATION}, **values)
