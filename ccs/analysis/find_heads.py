@@ -117,7 +117,7 @@ def find_heads(
 
 def _head_statistics(model: Model, images: ImageSet) -> Moments:
     """Collect a model's head statistics, or return the last ones if model and images are the same."""
-    key = (model.rehash(), model.heads, images.fingerprint)
+    key = (model.rehash(), model.fingerprint, model.heads, images.fingerprint)
     ablated = any(is_active(layer.module) for layer in model.encoder.layers)  # inside `ccs.ablate`
     if not ablated and (statistics := _last_statistics.get(key)):
         return statistics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -198,7 +199,7 @@ class Model(Side):
 
     @property
     def weights_hash(self) -> str:
-        """sha256 of all weights of both encoders, by name, as float32; results are keyed by it.
+        """sha256 of all weights of both encoders, by name, as float32; tables are filed by it.
 
         It is computed again if weights were replaced or changed in place. Writes through `.data` leave no
         trace that is cheap to see; `rehash` notices them, too.
@@ -215,6 +216,12 @@ class Model(Side):
                 digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
             self._hashed = state, self._weight_sums(), digest.hexdigest()
         return self._hashed[2]
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of all that embeddings depend on: weights, configuration, and preprocessing."""
+        settings = [self.weights_hash, self.config, self.preprocess_config, self._source.checkpoint]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def rehash(self) -> str:
         """Return `weights_hash`, computed again if the sum of a weight changed; this reads all weights."""

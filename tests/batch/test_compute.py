@@ -247,6 +247,12 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     unchanged_stages = {path.parent.name for path, _ in stamps.items() & shards().items()}
     assert {"statistics", "texts", "checks"} <= unchanged_stages
     assert "spans" not in unchanged_stages
+    stamps, corrected = shards(), shutil.copytree(tiny_folder, tmp_path / "corrected" / "tiny")
+    config = json.loads((corrected / "open_clip_config.json").read_text())
+    config["preprocess_cfg"]["mean"] = [0.0, 0.0, 0.0]
+    (corrected / "open_clip_config.json").write_text(json.dumps(config))
+    assert run([*arguments(corrected, texts, done), "--k", "3"]) == 0
+    assert {path.parent.name for path, _ in stamps.items() & shards().items()} == {"chance"}
 
 
 def test_a_model_that_is_not_accessible_is_left_out(hub, tiny_folder, texts, tmp_path, capsys):

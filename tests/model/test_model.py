@@ -64,6 +64,13 @@ def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data)
     assert not ours.equals(rows)
 
 
+def test_other_preprocessing_gives_new_statistics(tiny_folder):
+    model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
+    before = ccs.find_heads(model, "a red cat", images).rows
+    model.preprocess_config["mean"] = (0.0, 0.0, 0.0)
+    assert not ccs.find_heads(model, "a red cat", images).rows.equals(before)
+
+
 def _scaled(module, factor=1.3):
     changed = copy.deepcopy(module)
     with torch.no_grad():

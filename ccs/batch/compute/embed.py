@@ -90,9 +90,9 @@ class Embedder:
         return self._over_images(name, data, inputs, embed_all)
 
     def inputs(self, data: ImageSet | RetrievalSet) -> dict[str, Any]:
-        """Return the weights and images that every stage on a set depends on."""
+        """Return the model and images that every stage on a set depends on."""
         images = {"images": data.fingerprint, "count": len(items(data))}
-        return {"weights": self.model.weights_hash, **images}
+        return {"model": self.model.fingerprint, **images}
 
     def _over_images(
         self,

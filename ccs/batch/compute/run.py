@@ -114,7 +114,7 @@ class Run:
         """Measure what a half precision changes; an automatic one that changes much is not used."""
         if precision == "fp32":
             return precision
-        stage_inputs = {"weights": self.model.weights_hash, "precision": precision}
+        stage_inputs = {"model": self.model.fingerprint, "precision": precision}
         stage_inputs |= {data.name: data.fingerprint for data in self.sets}
         work = partial(measure.changes_by_precision, self.model, self.sets)
         changes = self.store.once("precision", stage_inputs, work).read()
@@ -128,7 +128,7 @@ class Run:
     def go(self) -> None:
         """Do the stages that are not done yet. Raises InputError."""
         images, model = self.images, self.model
-        checked = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
+        checked = {"model": model.fingerprint, "images": images.fingerprint, "heads": str(model.heads)}
         work = partial(largest_errors, model.in_float32(), images.images)
         self.errors = self.store.once("checks", checked, work).read()
         spans, variance = self._choose_texts()
@@ -167,7 +167,7 @@ class Run:
         statistics = self.embedder.statistics(self.images)
         texts = self.store.once(
             "texts",
-            {"weights": model.weights_hash, "texts": pool.fingerprint},
+            {"model": model.fingerprint, "texts": pool.fingerprint},
             lambda: {"texts": model.embed_texts(pool.texts)},
             len(pool.texts),
         )
