@@ -156,7 +156,7 @@ class Session:
         uploads: The visitor's images, shown instead of the example.
         gallery: The visitor's gallery.
         notices: Sentences to show once.
-        budget: Points of accuracy that may be lost, set while "Make it fairer" works.
+        budget: Points of accuracy that may be lost, from a click on "Make it fairer" until its work begins.
         fairer: The last result of "Make it fairer".
         jobs: The page's latest work of each kind: "view" and "analysis".
         used: When the page was last used.

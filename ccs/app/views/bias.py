@@ -35,19 +35,16 @@ def show_bias(screen: Screen) -> dict[str, Any]:
         query = BiasQuery.from_state(screen.app, screen.state, screen.tell)
     except InputError as error:
         return {"query": None, "error": error}
-    figures = if_ready(partial(_answer, screen, query))  # before the comparison is read, which it may make
-    key, comparison = screen.session.fairer or (None, "")
     return {
         "query": query,
         "claim": screen.records.held_out(screen.state.ablate, query.attribute, query.gallery.name),
-        "answer": figures,
-        "comparison": comparison if key == (screen.state.model, query.key) else "",
+        "answer": if_ready(partial(_answer, screen, query)),
     }
 
 
 def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
-    """Return the measured bias, and its figures."""
-    compare_methods(screen, query)
+    """Return the measured bias, its figures, and the comparison of methods."""
+    comparison = compare_methods(screen, query)
     embedded = embed_query(screen, query)
     table, ablate = embedded.measure(screen), screen.state.ablate
     of_row = {**query.settings, "occupation": query.occupation}
@@ -61,7 +58,7 @@ def _answer(screen: Screen, query: BiasQuery) -> dict[str, Any]:
         Figure.of(screen, "by-occupation", table.rows, query.settings, **values),
         Figure.of(screen, "preference", table.preference.rows, query.settings, **values, changes=changes),
     ]
-    return {"result": table, "figures": figures}
+    return {"result": table, "comparison": comparison, "figures": figures}
 
 
 def first_images(screen: Screen, embedded: Embedded, settings: Mapping[str, Any]) -> Figure:
@@ -110,44 +107,49 @@ def make_fairer(screen: Screen, budget: Annotated[int, Field(ge=0, le=100)] = 0)
     screen.change(tab="bias")
 
 
-def compare_methods(screen: Screen, query: BiasQuery) -> None:
-    """Compare the methods if the visitor has requested it, and keep a figure.
+def compare_methods(screen: Screen, query: BiasQuery) -> Figure | str:
+    """Return the comparison of ways to lower the bias, made now if the visitor has requested it; else "".
 
     Args:
         screen: The screen.
         query: Its query.
     """
-    session, galleries, steps = screen.session, screen.app.galleries, itertools.count()
-    if session.budget is None:
-        return
+    session, key = screen.session, (screen.state.model, query.key)
+    if session.budget is not None:
+        screen.tell(0.0, "Comparing methods")
+        budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
+        try:
+            session.fairer = key, _compare(screen, query, budget / 100)
+        except InputError as error:
+            session.notify(f"The methods weren't compared: {error}")
+    key_of_figure, figure = session.fairer or (None, "")
+    return figure if key_of_figure == key else ""
+
+
+def _compare(screen: Screen, query: BiasQuery, max_loss: float) -> Figure:
+    """Compare the methods at a loss of accuracy; InputError if they can't be compared."""
     from ccs.analysis import carriers  # these import PyTorch
     from ccs.analysis.mitigate import mitigate_subject
     from ccs.analysis.mitigations import METHODS
 
-    screen.tell(0.0, "Comparing methods")
-    budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
-    model, controls = screen.model, world(screen.state.model).things
+    model, controls, galleries = screen.model, world(screen.state.model).things, screen.app.galleries
+    steps = itertools.count()
 
     def tell(line: str) -> None:
         screen.tell(min(1, next(steps) / (carriers.STEPS + 6)), line.partition(":")[0].capitalize())
 
-    try:
-        people, things = (
-            galleries.images(name, screen.tell).trunk(model) for name in (query.gallery.name, controls)
-        )
-        if people is None or things is None:
-            raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
-        images = galleries.find(controls)
-        assert isinstance(images, ClassificationSet)
-        subject = Subject(model.load(), query.gallery, images, (people, things), fresh=True)
-        methods = {name: METHODS[name] for name in COMPARED_METHODS}
-        table = mitigate_subject(subject, query.attribute, methods, budget / 100, tell=tell)
-    except InputError as error:
-        session.notify(f"The methods weren't compared: {error}")
-        return
+    people, things = (
+        galleries.images(name, screen.tell).trunk(model) for name in (query.gallery.name, controls)
+    )
+    if people is None or things is None:
+        raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
+    images = galleries.find(controls)
+    assert isinstance(images, ClassificationSet)
+    subject = Subject(model.load(), query.gallery, images, (people, things), fresh=True)
+    methods = {name: METHODS[name] for name in COMPARED_METHODS}
+    table = mitigate_subject(subject, query.attribute, methods, max_loss, tell=tell)
     settings = {**query.settings, "ablated heads": ""}
-    figure = Figure.of(screen, "fairer", table.rows, settings, query=query, comparison=table)
-    session.fairer = (screen.state.model, query.key), figure
+    return Figure.of(screen, "fairer", table.rows, settings, query=query, comparison=table)
 
 
 # -- the query -----------------------------------------------------------------------------------------------
