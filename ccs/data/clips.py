@@ -100,7 +100,7 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
                     raise ValueError("no frame can be decoded")
             captions[row] = tuple(cell) if isinstance(cell, list) else (cell,)
             total.update(hashlib.sha256(data).digest() + "\x00".join(captions[row]).encode())
-        except (OSError, ValueError) as error:  # PyAV's errors are of both types
+        except (OSError, ValueError, LookupError) as error:  # PyAV's errors are of these types
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             skipped.append(f"{rows.columns['file'][row] or 'an entry without a file'}: {reason}")
     if not captions:
@@ -113,4 +113,5 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
         fingerprint=total.hexdigest(),
         source=rows.source,
         skipped=tuple(skipped),
+        notes=rows.notes,
     )

@@ -130,7 +130,7 @@ class Files:
             InputError: If a split is requested that is not there.
         """
         known = {*splits.values()} - {""}
-        if not split and usual not in known and len(known) <= ("" in splits.values()):
+        if not split and not known:
             return self
         chosen = SPLITS.get(split.casefold(), split) or next(n for n in (usual, *_WORDS) if n in known)
         if chosen not in known:
@@ -170,18 +170,16 @@ class Files:
         return files
 
 
-def split_of(path: str, wanted: str = "") -> str:
-    """Return the split that a whole word of a path names; "" if there is none, or several.
-
-    Args:
-        path: The path.
-        wanted: A split, of any name, that is taken if it is one of the words.
-    """
-    if wanted and wanted in re.split(r"[-_./]", path):
-        return wanted
+def split_of(path: str) -> str:
+    """Return the split that a whole word of a path names; "" if there is none, or several."""
     words = {*re.split(r"[^a-z]+", splitext(path.casefold())[0])} & SPLITS.keys()
     splits = {SPLITS[word] for word in words}
     return splits.pop() if len(splits) == 1 else ""
+
+
+def without_number(path: str) -> str:
+    """Return a path without its ending and the number of a part, such as the `-00001-of-00007` of shards."""
+    return re.sub(r"[-_. ]?(\d+-of-\d+.*|\d+)$", "", splitext(path)[0]).strip("/")
 
 
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:

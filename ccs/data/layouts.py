@@ -1,6 +1,7 @@
 """Read a folder, a zip, a tar, or Parquet files, in any of the layouts of docs/datasets.md, into rows."""
 
 import json
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
-from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, split_of
+from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files, split_of, without_number
 from ccs.data.rows import Rows, tidy
 from ccs.errors import InputError
 from ccs.files import as_text, read_rows
@@ -34,7 +35,11 @@ class Local:
 
     def open_rows(self, max_rows: int | None) -> Rows:
         """Read all rows, of which the user's sample of `max_rows` is drawn later."""
-        return read_files(list_files(self.path, as_text(str(self.path))), self.record, self.split)
+        try:
+            return read_files(list_files(self.path, as_text(str(self.path))), self.record, self.split)
+        except OSError as error:  # of a table; one of an image is a reason to skip it
+            name = as_text(str(error.filename or self.path))
+            raise InputError(f"{name!r} cannot be read: {error.strerror or error}.") from None
 
 
 def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
@@ -57,13 +62,16 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
             raise InputError(f"{record.name!r} needs {record.names_file} with the names of its classes.")
         names = files.read(record.names_file).decode("utf-8-sig").splitlines()
     if record.kind == "videos" or (are_videos and not record.known):
+        if split not in ("", record.split):
+            raise InputError(f"{files.source!r} is a set of clips, whose split {split!r} can't be chosen.")
         rows = _videos(files, record)
     elif files.ending_in(*kinds):
         files = choose_archives(files, record, split)
         if files.ending_in(".parquet"):
             from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
 
-            rows = replace(read_parquet(files.openers, record, files.title), notes=files.notes)
+            rows = read_parquet(files.openers, record, files.title)
+            rows = replace(rows, notes=(*files.notes, *rows.notes))
         else:
             rows = _images(files.unpack(files.openers), record, "")
     else:
@@ -89,8 +97,7 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
 
     Raises:
         ValueError: If there are none.
-        InputError: If they are in several folders that aren't splits, such as the configurations of a set on
-            the Hub.
+        InputError: If they are several tables, such as the configurations of a set on the Hub.
     """
     archives = files.ending_in(".parquet") or files.ending_in(".tar")
     of_config = [path for path in archives if f"/{record.config}/" in f"/{path}"]
@@ -99,18 +106,35 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
     if not archives:
         config = f" of the configuration {record.config!r}" if record.config else ""
         raise ValueError(f"it holds no Parquet files{config}")
-    splits = {path: split_of(path, split or record.split) for path in archives}
+    names = {path: without_number(path) for path in archives}
+    wanted = split or record.split
+    splits = {path: wanted if _is_named(names[path], wanted) else split_of(path) for path in archives}
     if split == "train" and record.hub and not record.known and not any(splits.values()):
         split = ""  # as the Hub calls the rows of a set without splits
     files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
-    parts = [[part for part in path.split("/")[:-1] if not split_of(part)] for path in files.openers]
-    folders = sorted({"/".join(folder) for folder in parts})
-    if len(folders) > 1 and record.kind != "images" and not record.known:
-        spec = f"{record.name}:{folders[-1]}/{files.split or 'SPLIT'}"
-        advice = f"choose one, as in {spec}" if record.hub else "open one of them"
-        listed = ", ".join(folder or "the top" for folder in folders[:5])
-        raise InputError(f"{files.source!r} has files in several folders ({listed}): {advice}.")
-    return files
+    if exact := [path for path in files.openers if _is_named(names[path], files.split)]:
+        files = files.only(exact, f"not in the split {files.split}")  # "test" and not "test_hard"
+    tables: dict[str, list[str]] = defaultdict(list)
+    for path in files.openers:
+        words = re.split("[-_ /]+", names[path])
+        tables[" ".join(word for word in words if word.casefold() not in SPLITS)].append(path)
+    notes = [
+        f"{len(paths)} of {int(total[1])} files of one table are there, such as {paths[0]}"
+        for paths in tables.values()
+        if (total := re.search(r"-of-(\d+)", paths[0])) and int(total[1]) != len(paths)
+    ]
+    if len(tables) > 1 and record.kind != "images" and not record.known:
+        listed = [names[paths[0]] for paths in tables.values()]
+        notes.append(f"files of several names are read as one set: {', '.join(listed[:5])}")
+        if files.split or len({path.rpartition("/")[0] for path in files.openers}) > 1:
+            advice = f"choose one, as in {record.name}:{listed[-1]}" if record.hub else "open one of them"
+            raise InputError(f"{files.source!r} has several tables ({', '.join(listed[:5])}): {advice}.")
+    return replace(files, notes=(*files.notes, *notes))
+
+
+def _is_named(name: str, split: str) -> bool:
+    """Return True if a folder or file of a path without number is called as a split."""
+    return bool(split) and split in [SPLITS.get(part.casefold(), part) for part in name.split("/")]
 
 
 def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
@@ -145,7 +169,8 @@ def _videos(files: Files, record: DatasetRecord) -> Rows:
     if not files.ending_in(*VIDEOS):
         files = files.unpack(files.ending_in(".zip", ".tar"))
     records = _read_table(files, tables[0], files.ending_in(*VIDEOS), VIDEOS)
-    return replace(_rows(files, record, records), are_videos=True)
+    unused = files.only([tables[0], *filter(None, dict(records))], "no clip with a caption")
+    return replace(_rows(files, record, records), are_videos=True, notes=unused.notes)
 
 
 def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:

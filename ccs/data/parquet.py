@@ -62,20 +62,20 @@ def read_parquet(
     """
     groups: list[_Group] = []
     columns: dict[str, list[Any]] = {}
-    candidates: list[str] = []
     classes: dict[str, dict[str, None]] = defaultdict(dict)
-    image_column, total = "", 0
+    images: list[str] = []
+    all_names: list[str] = []
+    total = 0
     try:
         for path, opener in files.items():
             opened = _open(opener, os.getpid())
             schema, listed = opened.schema_arrow, _class_names(opened.schema_arrow)
-            if not image_column:
-                image_column, *others = image_columns(schema, record.image)
-                left_out = {image_column, *others} if record.kind != "images" else {*schema.names}
-                candidates = [name for name in schema.names if name not in left_out]
-                columns = {name: [] for name in candidates}
-            if missing := {*columns, image_column} - {*schema.names}:
-                raise ValueError(f"{path} has no column {min(missing)!r}, which the first file has")
+            images = images or image_columns(schema, record.image)
+            names = [name for name in schema.names if record.kind != "images" or name == images[0]]
+            if not all_names:
+                all_names, columns = names, {name: [] for name in names if name not in images}
+            if differing := {*names} ^ {*all_names}:
+                raise ValueError(f"{path} and the first file differ in the column {min(differing)!r}")
             for name in listed:
                 classes[name] |= dict.fromkeys(listed[name])
             metadata, first = opened.metadata, total
@@ -101,10 +101,11 @@ def read_parquet(
         name=record.name,
         source=source,
         count=total,
-        read=ImageColumn(groups, image_column),
+        read=ImageColumn(groups, images[0]),
         columns=columns,
         classes={column: [*names] for column, names in classes.items()},
-        unusable=[name for name in candidates if name not in columns],
+        unusable=[name for name in all_names if name not in (*columns, *images)],
+        notes=tuple(f"the images of the column {name!r} are not used" for name in images[1:]),
     )
 
 

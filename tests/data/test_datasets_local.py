@@ -186,3 +186,36 @@ def test_a_row_group_above_the_bound_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("ccs.data.parquet.GROUP_BYTES", 100)
     with pytest.raises(InputError, match=r"a row group has 0 MB.* at most 0 MB are read"):
         open_dataset(str(path))
+
+
+def rows(*labels, **columns):
+    return as_parquet(cells(len(labels)), label=labels, **columns)
+
+
+def open_tables(folder, files, split=""):
+    """A set of Parquet files, by name."""
+    for name, data in files.items():
+        write(folder / f"{name}.parquet", data)
+    return open_dataset(str(folder), split=split)
+
+
+def test_files_of_other_names_are_not_mixed(tmp_path):
+    two, other = rows("a", "b"), rows("a", "b", "b")
+    hard = open_tables(tmp_path / "hard", {"test-00000-of-00002": two, "test_hard-00000-of-00001": other})
+    assert hard.labels.tolist() == [0, 1]
+    assert hard.notes == (
+        "not in the split test: 1 file test_hard-00000-of-00001.parquet",
+        "1 of 2 files of one table are there, such as test-00000-of-00002.parquet",
+    )
+    assert open_tables(tmp_path / "held", {"train": two, "holdout": other}).labels.tolist() == [0, 1]
+    names = open_tables(tmp_path / "names", {"cats": two, "dogs": other})
+    assert (len(names.images), names.notes) == (
+        5,
+        ("files of several names are read as one set: cats, dogs",),
+    )
+    with pytest.raises(InputError, match=r"has several tables \(en-test, fr-test\): open one of them"):
+        open_tables(tmp_path / "two", {"en-test": two, "fr-test": other})
+    with pytest.raises(InputError, match="differ in the column 'gender'"):
+        open_tables(tmp_path / "more", {"part-1": two, "part-2": rows("a", "b", gender=["f", "m"])})
+    masks = open_tables(tmp_path / "masks", {"a": rows("a", "b", mask=cells(2, 5))})
+    assert masks.notes == ("the images of the column 'mask' are not used",)

@@ -52,7 +52,7 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
     hub.put("datasets", known.hub, {name: data for name, data in files.items() if name.startswith("0.25")})
     repository = hub.repositories["datasets", known.hub]
     repository.tags[known.revision] = repository.commits[-1][0]
-    choice = r"several folders \(0\.25, 1\.25\): choose one, as in user/photos:1\.25/test\."
+    choice = r"several tables \(0\.25/test, 1\.25/test\): choose one, as in user/photos:1\.25/test\."
     unknown = "no Parquet files of the configuration 'x'"
     for refused, words in ((PHOTOGRAPHS, choice), (f"{PHOTOGRAPHS}:x/test", unknown)):
         with pytest.raises(InputError, match=words):
@@ -69,7 +69,7 @@ def test_configurations_are_not_mixed_and_the_split_asked_for_is_read(hub, tmp_p
     for name, data in files.items():
         (path := tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    with pytest.raises(InputError, match=r"several folders \(0\.25, 1\.25\): open one of them"):
+    with pytest.raises(InputError, match=r"several tables \(0\.25/test, 1\.25/test\): open one of them"):
         open_dataset(str(tmp_path / "copy"))
 
 
