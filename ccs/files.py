@@ -168,7 +168,7 @@ def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
         text = data.decode("utf-8-sig")
         if ending not in (".json", ".jsonl"):
             return [*csv_rows(text, name)]
-        lines = filter(str.strip, text.splitlines())
+        lines = filter(str.strip, text.split("\n"))
         rows = json.loads(text) if ending == ".json" else list(map(json.loads, lines))
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("it holds other values than objects")

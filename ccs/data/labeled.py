@@ -12,7 +12,7 @@ from ccs.data.clips import make_clips
 from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
 from ccs.errors import InputError
 
-ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
+ATTRIBUTES = ("gender", "sex", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
 MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
@@ -64,6 +64,10 @@ def _make_classes(
     labels = np.array(numbers, np.int64)[at]
     if without := len(classes) - len(np.unique(labels)):
         fields["notes"] += (f"classes without images: {without} of {len(classes)}",)
+    class_of: dict[bytes, int] = {}
+    pairs = zip(map(bytes, fields["digests"]), labels.tolist(), strict=True)
+    if twice := sum(class_of.setdefault(digest, label) != label for digest, label in pairs):
+        fields["notes"] += (f"images that are in another class too: {twice}",)
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
     groups = {}  # columns such as the place of Waterbirds
     for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
@@ -86,8 +90,10 @@ def _number_classes(
 ) -> tuple[list[int], list[str], list[str]]:
     """Return each row's class number (-1: none), the classes' names, and notes."""
     labels, listed = rows.strings(column), rows.classes.get(column, ())
-    is_bare = not listed and any(type(cell) in (int, float) for cell in rows.columns[column])
-    if is_bare:
+    is_bare = not listed and any(type(x) in (int, float) and x == x for x in rows.columns[column])
+    numbers = {*labels} - {"", "-1"}
+    are_texts = listed or rows.by_folder or len(numbers) < 2 or not are_numbers(numbers)
+    if is_bare or not are_texts:
         labels = ["" if label == "-1" else label for label in labels]
     if record.first_word:
         labels = [re.split("[ _]", label)[0] for label in labels]
@@ -96,15 +102,17 @@ def _number_classes(
     replaced = {*labels} - {*merged}
     classes = [name for name in listed or in_order({*labels} - {""}) if name not in replaced]
     number = {name: place for place, name in enumerate(classes)}
-    if names and are_numbers(classes) and all(int(name) < len(names) for name in classes):
-        number, classes = {name: int(name) for name in classes}, list(names)  # some may have no images
+    if names and are_numbers(classes) and all(float(name) < len(names) for name in classes):
+        number, classes = {name: int(float(name)) for name in classes}, list(names)  # some may have no images
     elif is_bare:
-        numbers = f"bare numbers ({', '.join(classes)[:80]}), and {len(names)} names don't fit them"
-        raise InputError(f"The labels of {record.name!r} are {numbers}.")
+        problem = f"bare numbers ({', '.join(classes)[:80]}), and {len(names)} names don't fit them"
+        raise InputError(f"The labels of {record.name!r} are {problem}.")
     elif names:
         classes = list(renamed(classes, names, record.name))
+    elif are_numbers(classes) and not record.known:
+        notes.append(f"the names of the classes are numbers: {', '.join(classes)[:40]}")
     elif rows.by_folder:
-        classes = [name.replace("-", " ") for name in classes]
+        classes = [re.sub(r"(?<=\w)-(?=\w)", " ", name) for name in classes]
     if record.names == "wordnet":
         classes = _wordnet_names(classes)
     elif record.names == "column":
@@ -204,8 +212,9 @@ def _gallery(groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str,
 def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
     """Return attribute -> column: the user's, or else those of usual names, or else all."""
     columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
-    column_of = {"group" if name == "label" else name.replace("_", " "): name for name in columns}
-    usual = [name for name in column_of if column_of[name] in ATTRIBUTES]
+    is_free = "group" not in columns
+    column_of = {"group" if name == "label" and is_free else name.replace("_", " "): name for name in columns}
+    usual = [name for name in column_of if column_of[name].casefold() in ATTRIBUTES]
     if absent := [name for name in attributes if name not in column_of]:
         listed = ", ".join(column_of) or "none"
         raise InputError(f"{rows.name} has no attribute {absent[0]!r}; its columns of groups are {listed}.")
@@ -217,23 +226,25 @@ def _read_groups(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
-    More than a dozen numbers, such as ages, are grouped by tens ("20-29"), unless they number the rows of a
-    column that the user doesn't name. Negative numbers mean that the group isn't known.
+    More than a dozen numbers, such as ages, are grouped by tens ("20-29"). Next to two others, a negative
+    number means that the group isn't known. A column that the user doesn't name is no attribute if it is
+    another for each of more than a dozen rows.
     """
     groups: dict[str, list[str]] = {}
     notes: list[str] = []
     for name, cells in columns.items():
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
-        numbers_rows = not by_user and len(labels) == n_known > MOST_GROUPS
-        are_ages = all(re.fullmatch(r"-?\d{1,3}(\.\d+)?", label, re.ASCII) for label in labels)
-        if len(labels) > MOST_NUMBERS and are_ages and not numbers_rows:
-            tens = {label: int(float(label) // 10 * 10) for label in labels}
-            cells = [f"{tens[cell]}-{tens[cell] + 9}" if cell and tens[cell] >= 0 else "" for cell in cells]
-        cells, merged = merge_spellings(cells)
+        names_rows = not by_user and name not in ATTRIBUTES and len(labels) == n_known > MOST_NUMBERS
+        numbers = [label for label in labels if re.fullmatch(r"-?\d{1,3}(\.\d+)?", label, re.ASCII)]
+        read_as = {number: "" for number in numbers if float(number) < 0} if len(numbers) > 2 else {}
+        if len(numbers) > MOST_NUMBERS and not names_rows:
+            tens = {number: int(float(number) // 10 * 10) for number in numbers if number not in read_as}
+            read_as |= {number: f"{ten}-{ten + 9}" for number, ten in tens.items()}
+        cells, merged = merge_spellings([read_as.get(cell, cell) for cell in cells])
         labels = {*cells} - {""}
-        if 2 <= len(labels) <= MOST_GROUPS:
+        if 2 <= len(labels) <= MOST_GROUPS and not names_rows:
             groups[name] = cells
-            notes += merged
+            notes += merged + [f"the numbers of {name!r} are grouped by tens"] * (len(numbers) > MOST_NUMBERS)
         else:
             alike = f"all have {min(labels)[:40]!r}" if len(labels) == 1 else ""
             refused[name] = alike or f"it has {len(labels)} groups"

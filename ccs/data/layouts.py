@@ -220,11 +220,7 @@ def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[s
         listed = f"it has {', '.join(columns) or 'no rows'}"[:200]
         raise InputError(f"{title} needs a column `file`, columns of labels, and commas between; {listed}.")
     names = [str(row.pop(key, "")) for row in rows]
-    cells = [
-        {k: x if isinstance(x, list | dict | None) else str(x).strip() for k, x in row.items()}
-        for row in rows
-    ]
-    matched = zip(match(names, paths, title, endings), names, cells, strict=True)
+    matched = zip(match(names, paths, title, endings), names, rows, strict=True)
     return [(path, {"file": name, **row}) for path, name, row in matched]
 
 

@@ -74,7 +74,7 @@ def read_parquet(
             names = [name for name in schema.names if record.kind != "images" or name == images[0]]
             if not all_names:
                 all_names, columns = names, {name: [] for name in names if name not in images}
-            if differing := {*names} ^ {*all_names}:
+            if differing := {*names} ^ {*all_names} or (classes.keys() ^ {*listed} if groups else ()):
                 raise ValueError(f"{path} and the first file differ in the column {min(differing)!r}")
             for name in listed:
                 classes[name] |= dict.fromkeys(listed[name])

@@ -232,7 +232,7 @@ def tidy(cell: object) -> str:
 def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Replace names that are one text to a model by their most frequent spelling.
 
-    Case, spaces, underscores, and hyphens make no difference.
+    Case, spaces, underscores, hyphens, and invisible characters make no difference.
 
     Returns:
         The spellings, and a note for each name that is merged into another.
@@ -241,18 +241,21 @@ def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
     spellings: dict[str, str] = {}
     merged: dict[str, str] = {}
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
-        text = re.sub(r"_|(?<=\w)-(?=\w)", " ", tidy(name)).casefold()
+        visible = "".join(letter for letter in tidy(name) if unicodedata.category(letter) != "Cf")
+        text = re.sub(r"_|(?<=\w)-(?=\w)", " ", visible).casefold()
         merged[name] = spellings.setdefault(" ".join(text.split()), name)
     notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
     return [merged[name] for name in names], notes
 
 
 def are_numbers(names: Iterable[str]) -> bool:
-    """Return True if all names are whole numbers."""
-    return all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in names)
+    """Return True if all names are whole numbers, such as 7 or 7.0, and no two are equal."""
+    names = [*names]
+    whole = all(re.fullmatch(r"\d{1,9}(\.0+)?", name, re.ASCII) for name in names)
+    return whole and len({*map(float, names)}) == len(names)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Sort names: whole numbers by value, others as text."""
     names = list(names)
-    return sorted(names, key=lambda name: (int(name), name)) if are_numbers(names) else sorted(names)
+    return sorted(names, key=float if are_numbers(names) else None)

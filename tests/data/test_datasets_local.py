@@ -1,11 +1,13 @@
 """Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
 
 import hashlib
+import json
 import pickle
 import struct
 import tarfile
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -151,11 +153,26 @@ def test_what_cannot_be_unpacked_is_named(tmp_path):
     with tarfile.open(tmp_path / "set.tar", "w") as tar:
         tar.add(tmp_path / "set", ".")
     assert open_dataset(str(tmp_path / "set.tar")).notes == ("a link in an archive: 1 file b/2.png",)
+    assert open_dataset(str(tmp_path / "set")).notes == ("images that are in another class too: 1",)
     packed = bytearray(zipped({f"./{name}": data for name, data in files.items()}))
     place = packed.index(b"b/2.png") + 100
     packed[place : place + 9] = bytes(9)
     (damaged,) = open_dataset(str(write(tmp_path / "set.zip", bytes(packed)))).skipped
     assert damaged.startswith("b/2.png: it cannot be unpacked: ")
+
+
+@pytest.mark.parametrize("table", ["labels.csv", "metadata.jsonl"])
+def test_class_numbers_are_floats_if_one_is_missing(tmp_path, table):
+    rows = [{"file": f"{n}.png", "label": float(n)} for n in range(12)] + [{"file": "x.png", "label": np.nan}]
+    for row in rows:
+        write(tmp_path / row["file"], noisy(len(row["file"])))
+    lines = [*map(json.dumps, rows)] if table.endswith("jsonl") else [pd.DataFrame(rows).to_csv(index=False)]
+    write(tmp_path / table, "\n".join(lines).encode())
+    data = open_dataset(str(tmp_path), classes=[f"n{n}" for n in range(12)])
+    assert [data.classes[label] for label in data.labels] == [f"n{n}" for n in range(12)]
+    assert data.skipped == ("x.png: no label",)
+    if table == "labels.csv":
+        assert open_dataset(str(tmp_path)).notes[0].startswith("the names of the classes are numbers: 0.0")
 
 
 @pytest.mark.parametrize(

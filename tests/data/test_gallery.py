@@ -46,6 +46,24 @@ def test_ages_are_grouped_by_tens_unless_they_number_the_rows():
         assert gallery.skipped == ("0.png: no years",) * (ages[0] < 0)
 
 
+def test_groups_are_those_that_are_meant(tmp_path):
+    """A column that names each row is no attribute."""
+    ages = {f"{ten}-{ten + 9}" for ten in range(20, 60, 10)}
+    for name, column, groups in (
+        ("hair", ["long", "long\u200b", "short"] * 14, {"long", "short"}),  # with an invisible character
+        ("glasses", [0, 1, -1] * 14, {"0", "1"}),  # -1: not known
+        ("smiling", [-1, 1] * 21, {"-1", "1"}),
+        ("group", ["a", "b"] * 21, {"a", "b"}),  # not the column `label`
+        ("years", ["80+", "unknown", *map(str, [20, *range(20, 59)])], {"80+", "unknown", *ages}),
+    ):
+        columns = {name: column, "label": ["x"] * 20 + ["y"] * 22, "person": [f"p{i}" for i in range(42)]}
+        (tmp_path / "a.parquet").write_bytes(as_parquet([png(i) for i in range(42)], **columns))
+        gallery = open_gallery(str(tmp_path / "a.parquet"))
+        assert ({*gallery.groups[name]}, len(gallery.groups)) == (groups, 2)
+        assert gallery.notes[-1] == "the column 'person' is no attribute: it has 42 groups"
+    assert "the numbers of 'years' are grouped by tens" in gallery.notes
+
+
 def test_a_zip_file_beyond_the_limits_is_refused():
     image, blank = saved(Image.new("RGB", (20, 20))), saved(Image.new("L", (8000, 5000)), "BMP")
     two = {"a/1.png": image, "b/2.png": image}
@@ -79,6 +97,15 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
     plain = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "own:2")
     assert plain.fingerprint != gallery.fingerprint  # the names of the groups are part of it
+
+
+def test_parquet_files_of_a_set_have_class_names_for_the_same_columns(tmp_path):
+    names = {"huggingface": '{"info": {"features": {"gender": {"names": ["f", "m"]}}}}'}
+    for number, metadata in enumerate((names, None)):
+        data = as_parquet([png(i) for i in range(4)], metadata, gender=[0, 1] * 2)
+        (tmp_path / f"{number}.parquet").write_bytes(data)
+    with pytest.raises(InputError, match="differ in the column 'gender'"):
+        open_gallery(str(tmp_path))
 
 
 def test_a_parquet_file_beyond_the_limits_is_refused():
