@@ -93,12 +93,13 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
     for row, cell in enumerate(cells[:max_clips]):
         try:
             data = rows.read(row)
-            if not cell:
+            texts = [text for text in (cell if isinstance(cell, list) else [cell]) if isinstance(text, str)]
+            if not any(map(str.strip, texts)):
                 raise ValueError("no caption")
             with _opened(data) as (container, stream, _):
                 if next(container.decode(stream), None) is None:
                     raise ValueError("no frame can be decoded")
-            captions[row] = tuple(cell) if isinstance(cell, list) else (cell,)
+            captions[row] = tuple(filter(str.strip, texts))
             total.update(hashlib.sha256(data).digest() + "\x00".join(captions[row]).encode())
         except (OSError, ValueError, LookupError) as error:  # PyAV's errors are of these types
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -107,7 +107,7 @@ def test_frames_are_turned_as_the_video_says(tmp_path):
 def test_videos(tmp_path):
     for name, frames, rows in (
         ("msrvtt", 12, [{"video_id": "video7", "video": "video7.mp4", "caption": "one"}]),
-        ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two"]}]),
+        ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two", " ", None]}]),
         ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
     ):
         root = tmp_path / name
