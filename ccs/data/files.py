@@ -170,18 +170,6 @@ class Files:
         return files
 
 
-def split_of(path: str) -> str:
-    """Return the split that a whole word of a path names; "" if there is none, or several."""
-    words = {*re.split(r"[^a-z]+", splitext(path.casefold())[0])} & SPLITS.keys()
-    splits = {SPLITS[word] for word in words}
-    return splits.pop() if len(splits) == 1 else ""
-
-
-def without_number(path: str) -> str:
-    """Return a path without its ending and the number of a part, such as the `-00001-of-00007` of shards."""
-    return re.sub(r"[-_. ]?(\d+-of-\d+.*|\d+)$", "", splitext(path)[0]).strip("/")
-
-
 def _count(reason: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Describe files that aren't used."""
     groups = defaultdict(list)

@@ -15,8 +15,9 @@ from typing import IO, Any, cast
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
+from ccs.data.archives import choose_archives
 from ccs.data.files import VIDEOS, Files, OnDisk, Opener, list_files
-from ccs.data.layouts import choose_archives, read_files
+from ccs.data.layouts import read_files
 from ccs.data.rows import Rows, of_plain, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -67,10 +68,11 @@ class OnHub:
             files = Files(" ".join(filter(None, (record.hub, record.config, commit))), openers)
             if record.kind != "videos":
                 files = choose_archives(files, record, self.split)
+                files = replace(files, notes=() if record.known else files.notes)
             parquet = files.ending_in(".parquet")
             if not (parquet and max_rows and record.large):
                 wanted = [*files.openers, *(path for path in paths if path == record.names_file)]
-                files = replace(files, openers=_download(record, commit, wanted), notes=())
+                files = replace(files, openers=_download(record, commit, wanted))
                 return read_files(files, record, files.split)
             parquet = [parquet[place] for place in spread(len(parquet), min(MOST_FILES, max_rows))]
             limit = MAX_BYTES if record.untrusted else 0
@@ -78,7 +80,8 @@ class OnHub:
             if record.untrusted:
                 limits: dict[str, Any] = {"memory": limit + 2**30, "answer": limit + 2**24}
                 read = partial(sandbox.run, read, title=record.name, seconds=60 + max_rows / 20, **limits)
-            return of_plain(read(), record.name, files.title)
+            rows = of_plain(read(), record.name, files.title)
+            return replace(rows, notes=(*files.notes, *rows.notes))
 
 
 @contextmanager
@@ -123,8 +126,9 @@ def _list_repository(record: DatasetRecord) -> tuple[str, list[str]]:
     if record.kind == "videos":
         paths = [path for path in paths if not _NOT_NEEDED.search(path)]
         loose = [path for path in paths if path.lower().endswith(VIDEOS)]
-        paths = [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, paths))]
-    return commit, paths
+        return commit, [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, paths))]
+    endings = (".parquet", ".tar")
+    return commit, [path for path in paths if path.lower().endswith(endings) or path == record.names_file]
 
 
 def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[str, Opener]:

@@ -36,6 +36,9 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
         opened = open_dataset(spec, max_images=most)
         assert [number_of(image) for image in opened.images] == [*range(40, 48)]
         assert "test" in opened.source
+        assert opened.notes == (
+            "not in the split test: 2 files, for example data/train-00000-of-00002.parquet",
+        )
     hub.repositories["datasets", PHOTOGRAPHS].private = True  # its owner's token is not sent
     with pytest.raises(InputError, match="was not found on the Hub"):
         open_images("hf://datasets/user/photos", 4)
