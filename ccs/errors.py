@@ -37,9 +37,10 @@ def require_texts(texts: Iterable[str]) -> list[str]:
     """Return a list of the texts from any iterable of them, such as a Series or a generator.
 
     Raises:
-        InputError: For a single text, a table, or anything that isn't a text.
+        InputError: For a single text, a table, a set, which has no order, or anything that isn't a text.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) != 1:
+    single = isinstance(texts, str | bytes | set | frozenset)
+    if single or not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) != 1:
         raise InputError(
             f"Texts must be a list of strings, not {type(texts).__name__}; write [text] for one."
         )
@@ -51,9 +52,9 @@ def require_texts(texts: Iterable[str]) -> list[str]:
 
 
 def require_seed(seed: int) -> None:
-    """Raise InputError if the seed is negative."""
-    if seed < 0:
-        raise InputError(f"A seed must be 0 or more, not {seed}.")
+    """Raise InputError if the seed isn't a whole number from 0."""
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
+        raise InputError(f"A seed must be a whole number from 0, not {seed!r}.")
 
 
 def require(extra: str, *modules: str) -> None:

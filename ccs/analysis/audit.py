@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis import inputs
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import MEAN, BiasTable, measure_people, rank_gallery
+from ccs.analysis.bias import BiasTable, measure_people, rank_gallery
 from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Chart, Result, describe_model
 from ccs.data import BiasSet, ClassificationSet, Lazy
@@ -219,7 +219,7 @@ def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[
 def _ranking_rows(table: BiasTable, items: int) -> Iterator[Row]:
     """Yield the means of the metrics, and the share of the general preference with the group it prefers."""
     case, preference = {"section": "ranking", "n": table.about["images"], "items": items}, table.preference
-    means = table.rows[table.rows["occupation"] == MEAN]
+    means = table.rows[table.rows["occupation"] == inputs.MEAN]
     yield from (case | row for row in means[["metric", *NUMBER, "chance"]].to_dict("records"))
     if preference.before and (last := preference.after) and np.isfinite(last.share.value):
         values = (preference.before.share.value, last.share.value, last.share.low, last.share.high)

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.analysis import inputs
+from ccs.analysis.inputs import MEAN
 from ccs.analysis.preference import Preference
 from ccs.analysis.result import NO_CHANGE, Chart, Result, describe_model, value_columns, warn_if_small
 from ccs.data import BiasSet
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 METRICS = skew.METRICS + group_gaps.PREFERENCES
-MEAN = "mean"
-"""The name that the rows of the mean over all occupations have in the column `occupation`."""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 AT_ONCE = 256
 """Images that are embedded together."""
 TEXTS_AT_ONCE = 4096
+MEAN = "mean"
+"""The name that the rows of the mean over all occupations have in the column `occupation`."""
 SMALLEST = 10
 """Fewest people in a crossed group. With fewer, its share of the top K is mostly noise."""
 Names = Iterable[str] | str
@@ -244,13 +246,15 @@ def set_question(
         gallery = replace(gallery, templates=(template,))
     if occupations is not None:
         gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))
+    if MEAN in gallery.occupations:
+        raise InputError(f"{MEAN!r} is the name of the row of means; give the occupation another name.")
     ranked = fewest_ranked(gallery)
     largest = max(1, ranked // 2)
     k = {name: gallery.k.get(name, max(1, ranked // 10)) if top is None else top for name in gallery.groups}
     for number in k.values():
-        if isinstance(number, bool) or int(number) != number or not 1 <= number <= largest:
+        if isinstance(number, bool) or number not in range(1, largest + 1):
             needs = f"a ranking of {ranked} images needs a K of 1 to {largest}, at most half of them"
-            raise InputError(f"K is {number}, but {needs}.")
+            raise InputError(f"K is {number!r}, but {needs}.")
     return replace(gallery, k={name: int(number) for name, number in k.items()})
 
 

@@ -134,6 +134,8 @@ def localize(
     evidence, unseen = subject.split(attribute, seed, tell)
     gap = evidence.task.gap_test(evidence.units, seed=seed)
     scores = method(evidence)
+    if {*scores} != {*subject.model.heads} or not np.isfinite(list(scores.values())).all():
+        raise InputError(f"The method {name!r} must return a finite score for each of the model's heads.")
     order = rank_heads(scores, seed)
     heads = first_carriers(evidence, order) if gap.p_value <= MAX_P else ()
     answer = HeadSet(heads)

@@ -59,12 +59,12 @@ class Limits:
     max_candidates: int = 12
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_loss <= 1 or self.min_reduction < 0:
+        if not 0 <= self.max_loss <= 1 or not self.min_reduction >= 0:
             raise InputError(
                 "The loss of a search is a share of 1 (0.02 for 2 points), and the least gain 0 or more; got "
                 f"{self.max_loss} and {self.min_reduction}."
             )
-        if (fewest := min(self.max_heads, self.max_candidates)) < 1:
+        if not (fewest := min(self.max_heads, self.max_candidates)) >= 1:
             raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import ccs
-from ccs.analysis.bias import MEAN
+from ccs.analysis.inputs import MEAN
 from ccs.batch.pages import in_brackets, printed, show
 from ccs.cli import options
 from ccs.cli.command_line import Command

@@ -10,7 +10,7 @@ import pytest
 import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis import ablation_sets, inputs
-from ccs.analysis.bias import MEAN
+from ccs.analysis.inputs import MEAN
 from ccs.batch import bias as command
 from ccs.metrics import group_gaps
 from ccs.results import schema

@@ -11,6 +11,7 @@ from ccs import Head, HeadSet, InputError
 from ccs.analysis import ablation_sets
 from ccs.analysis.compare import pair_heads
 from ccs.analysis.inputs import cross_groups
+from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
 from ccs.texts.score import HeadScore
 
@@ -19,7 +20,12 @@ CONTROLS = {"controls": np.ones((4, 4)), "labels": np.array([0, 1] * 2), "class_
 TASK = Task(people=np.ones((8, 4)), groups=np.array(["a", "b"] * 4), prompts=np.eye(4), k=2, **CONTROLS)
 REFUSED = [
     (ccs.bias, {"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
-    (ccs.bias, {"seed": -1}, "A seed must be 0 or more, not -1"),
+    *((ccs.bias, {"seed": seed}, f"from 0, not {seed!r}") for seed in (-1, True, 1.5, "3", None)),
+    *((ccs.bias, {"top": top}, f"K is {top!r}, but") for top in (float("nan"), float("inf"), "x")),
+    (ccs.bias, {"occupations": ["kind", "mean"]}, "'mean' is the name of the row of means"),
+    (ccs.bias, {"occupations": {"judge", "nurse"}}, "list of strings, not set"),
+    (ccs.localize, {"method": lambda _: {Head(5, 0): 1.0}}, "a finite score for each"),
+    (ccs.localize, {"method": lambda of: dict.fromkeys(of.model.heads, np.nan)}, "a finite score for each"),
     (ccs.bias, {"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
     (ccs.bias, {"occupations": []}, "At least one occupation"),
     (ccs.bias, {"top": 0}, "K is 0"),
@@ -47,6 +53,8 @@ def test_other_questions(tiny_model, gallery, pictures):
         (lambda: classify([], "cat"), "no images"),
         (lambda: cross_groups(gallery, "gender,gender"), "different attributes"),
         (lambda: cross_groups(gallery, "gender,race", smallest=500), "Fewer than two groups"),
+        (lambda: Limits(min_reduction=np.nan), "got 0.02 and nan"),
+        (lambda: Limits(max_heads=np.nan), "1 or more heads"),
         (lambda: halves(replace(TASK, k=1), 0), "a K of 2 or more, not 1"),
         (lambda: halves(replace(TASK, prompts=np.ones((1, 4))), 0), "2 or more prompts that differ to the"),
         (lambda: pair_heads(tiny_model, tiny_model, pictures(2), ["a"]), "Two or more images and texts"),

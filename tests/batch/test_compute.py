@@ -11,8 +11,7 @@ from PIL import Image
 
 import ccs
 from ccs import HeadSet, results
-from ccs.analysis.bias import MEAN
-from ccs.analysis.inputs import embed_names, embed_occupations
+from ccs.analysis.inputs import MEAN, embed_names, embed_occupations
 from ccs.app import api, session
 from ccs.batch import bias as bias_command
 from ccs.batch.compute import Settings, inputs, measure, stages
