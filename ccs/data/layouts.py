@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -230,15 +230,19 @@ def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]
 
 
 def match(
-    rows: Sequence[str], files: Iterable[str], name: str, endings: tuple[str, ...] = ()
+    rows: Sequence[str], files: Sequence[str], name: str, endings: tuple[str, ...] = (), strict: bool = True
 ) -> list[str | None]:
     """Find each row's file: that path, or the longest end of it that fits one file alone.
+
+    The file of a row that isn't there must not be replaced by one of the same name in another folder. Only if
+    no row fits otherwise, folders may have been renamed.
 
     Args:
         rows: Paths as a table has them.
         files: The paths of the files that are there.
         name: The table's name in messages.
         endings: Endings of files that make no difference.
+        strict: Whether folders have the same names.
 
     Returns:
         The path of each row's file, None for a file that isn't there.
@@ -254,7 +258,7 @@ def match(
     matched: list[str | None] = []
     for row in rows:
         parts = _parts(row, endings)
-        fits = {file: _fit(parts, file_parts) for file, file_parts in by_name[parts[0]].items()}
+        fits = {file: _fit(parts, file_parts, strict) for file, file_parts in by_name[parts[0]].items()}
         longest = max(fits.values(), default=0)
         best = [file for file, fit in fits.items() if fit == longest > 0]
         if len(best) > 1:
@@ -266,7 +270,7 @@ def match(
             raise InputError(f"{name} names {twice}; an image has one row.")
         row_of[path] = row
         matched.append(path)
-    return matched
+    return matched if any(matched) or not strict else match(rows, files, name, endings, strict=False)
 
 
 def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
@@ -278,9 +282,13 @@ def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
     return [name, *[part for i, part in enumerate(folders) if part != "." and (part or i == 0)][::-1]]
 
 
-def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
-    """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
+def _fit(parts: Sequence[str], file_parts: Sequence[str], strict: bool) -> int:
+    """Return the number of parts that two paths share at their end, more if all, 0 for another split's.
+
+    If `strict`, also 0 if the folders above these parts have other names.
+    """
     pairs = zip(parts, file_parts, strict=False)
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    above = {SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared}
-    return 0 if len(above) == 2 and "" not in above else shared + (parts == file_parts)
+    above = [SPLITS.get(side[shared].casefold(), "") for side in (parts, file_parts) if len(side) > shared]
+    differ = len(above) == 2 and (above[0] != above[1] if all(above) else strict)
+    return 0 if differ else shared + (parts == file_parts)

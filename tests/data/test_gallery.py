@@ -26,10 +26,10 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         (tmp_path / "labels.csv").write_text(labels)
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
-    (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b\nleft/3.png, \ngone.png,a")
+    (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b\nleft/3.png, \nx/5.png,a")
     gallery = open_gallery(str(tmp_path))
     assert gallery.notes == ("no label: 9 files, for example left/11.png",)
-    assert gallery.skipped == ("left/3.png: no gender", "gone.png: no such file")
+    assert gallery.skipped == ("left/3.png: no gender", "x/5.png: no such file")
     with pytest.raises(InputError, match="give the folder with the images"):
         open_gallery(str(tmp_path / "labels.csv"))
 
