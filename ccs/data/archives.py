@@ -48,8 +48,9 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
     ]
     if len(tables) > 1 and record.kind != "images" and not record.known:
         listed = [names[paths[0]] for paths in tables.values()]
+        folders, files_inside = zip(*(path.rpartition("/")[::2] for path in files.openers), strict=True)
         notes.append(f"files of several names are read as one set: {', '.join(listed[:5])}")
-        if files.split or len({path.rpartition("/")[0] for path in files.openers}) > 1:
+        if len({*folders}) > 1 or any(map(_split_of, files_inside)):
             advice = f"choose one, as in {record.name}:{listed[-1]}" if record.hub else "open one of them"
             raise InputError(f"{files.source!r} has several tables ({', '.join(listed[:5])}): {advice}.")
     return replace(files, notes=(*files.notes, *notes))

@@ -230,6 +230,7 @@ def test_files_of_other_names_are_not_mixed(tmp_path):
         5,
         ("files of several names are read as one set: cats, dogs",),
     )
+    assert len(open_tables(tmp_path / "inside", {"train/cats": two, "train/dogs": other}).images) == 5
     with pytest.raises(InputError, match=r"has several tables \(en-test, fr-test\): open one of them"):
         open_tables(tmp_path / "two", {"en-test": two, "fr-test": other})
     with pytest.raises(InputError, match="differ in the column 'gender'"):
