@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -36,15 +36,11 @@ from ccs.texts.score import HeadScore, level
 _LOG = logging.getLogger(__name__)
 Notice = Callable[[str], None]
 
-KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
+KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept")
+"""Of the sets that `make_ablation_sets` makes."""
 Alike = Literal["number", "layers", "variance"]
 """How random sets match the high heads: in number, number per layer, or that and nearly variance."""
-ALIKE: Mapping[Alike, str] = {
-    "number": "number",
-    "layers": "number and layers",
-    "variance": "number, layers and variance",
-}
-"""Each in words."""
+ALIKE: tuple[Alike, ...] = get_args(Alike)
 MAX_UNSCORED = 0.25
 """The largest share of heads with an unknown CCS at which heads are ablated by level.
 
@@ -131,15 +127,11 @@ class AblationName:
 
 @dataclass(frozen=True)
 class AblationSet:
-    """Heads to switch off together.
-
-    `seed` is None unless the heads were drawn at random; `source` says in words where they come from.
-    """
+    """Heads to ablate together. `seed` is None unless they were drawn at random."""
 
     name: str
     seed: int | None
     heads: HeadSet
-    source: str
 
     @property
     def kind(self) -> str:
@@ -212,7 +204,7 @@ def make_ablation_sets(
     Args:
         scores: CCS and label of each head, from k texts per head.
         k: Texts per head.
-        heads: The heads that can be ablated; each has an ablation set `single`.
+        heads: The heads that can be ablated, of which random sets are drawn.
         seed: Random sets have the seeds seed, seed + 1, ...
         n_random: Random sets of each kind.
         kinds: Some of KINDS.
@@ -220,66 +212,51 @@ def make_ablation_sets(
         at_k: The k for the names (`high@7`), if it is not the main K.
         notice: Called with a sentence for each set left out: one without heads, which would be `none` under
             another name, and random ones if no other set matches the high heads.
-
-    Raises:
-        InputError: A scored head can't be ablated, or a kind is unknown.
     """
-    if unknown := set(kinds) - set(KINDS):
-        raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
-    if outside := HeadSet(scores) - heads:
-        span = " to ".join(map(str, list(heads)[:: max(1, len(heads) - 1)]))
-        raise InputError(f"The scored head {next(iter(outside))} cannot be ablated; {span} can.")
-
-    levels, sets = level_heads(scores, k), [AblationSet("none", None, HeadSet(), "no head is ablated")]
+    levels, sets = level_heads(scores, k), [AblationSet("none", None, HeadSet())]
     high = levels["high"]
 
-    def add(kind: str, off: HeadSet, source: str, number: int | None = None, argument: str = "") -> None:
+    def add(kind: str, ablated: HeadSet, number: int | None = None, argument: str = "") -> None:
         """Add an ablation set, or tell that it has no heads.
 
         Args:
-            kind: The kind, such as `high` or `random`.
-            off: The heads.
-            source: Where they come from, in words.
+            kind: The kind, such as `high` or `concept`.
+            ablated: The heads.
             number: The seed with which they were drawn, if they were.
             argument: What the kind applies to, such as a concept; empty for kinds without one.
         """
         name = str(AblationName(kind, at_k, argument))
-        if off:
-            sets.append(AblationSet(name, number, off, source))
+        if ablated:
+            sets.append(AblationSet(name, number, ablated))
         else:
-            notice(f"The ablation set {name} has no heads ({source}) and is left out.")
+            notice(f"The ablation set {name} has no heads and is left out.")
 
-    for kind, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS")):
-        if kind in kinds:
-            add(kind, levels[kind], f"heads of {ccs}")
+    for kind in filter(kinds.__contains__, paper.LEVELS):
+        add(kind, levels[kind])
     size = min(len(high), len(levels["low"]))
     for kind in ("high", "low") if "equal" in kinds else ():
-        drawn = draw(levels[kind], size, seed, f"equal-{kind}")
-        add(f"equal-{kind}", drawn, f"{size} of {len(levels[kind])} {kind} heads, drawn", seed)
+        add(f"equal-{kind}", draw(levels[kind], size, seed, f"equal-{kind}"), seed)
     for alike in ALIKE if "random" in kinds else ():
         if not (variance or alike == "number"):
             continue
+        name = str(replace(AblationName.random(alike), k=at_k))
         random_sets = matched(high, heads, n_random, seed, alike, variance) if high else []
+        sets += [AblationSet(name, number, ablated) for number, ablated in enumerate(random_sets, seed)]
         if not random_sets:
             high_name = AblationName("high", at_k)
             reason = f"no other set is like {high_name}" if high else f"{high_name} has no heads"
-            names = replace(AblationName.random(alike), k=at_k)
-            notice(f"The ablation sets {names} are left out: {reason}.")
-        source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-        for number, off in enumerate(random_sets, seed):
-            add("random", off, source, number, AblationName.random(alike).argument)
+            notice(f"The ablation sets {name} are left out: {reason}.")
     if "concept" in kinds:
         labels = {head: scores[head].label for head in high}
         for concept, spellings in _concepts(labels).items():
-            off = HeadSet(head for head in labels if labels[head] in spellings)
-            add("concept", off, f"high heads labeled {' or '.join(spellings)}", argument=concept)
-    return [*sets, *(single_head_sets(heads) if "single" in kinds else ())]
+            add("concept", HeadSet(head for head in labels if labels[head] in spellings), argument=concept)
+    return sets
 
 
 def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:
     """Make one ablation set per head, with only this head."""
     return [
-        AblationSet(str(AblationName("single", argument=str(head))), None, HeadSet([head]), "one head")
+        AblationSet(str(AblationName("single", argument=str(head))), None, HeadSet([head]))
         for head in sorted(heads)
     ]
 
@@ -294,11 +271,10 @@ def published_sets(model: str) -> list[AblationSet]:
     levels = paper.head_sets(model) | paper.drawn_sets(model)
     sets = {AblationName(level): off for level, off in levels.items() if level != "random"}
     sets |= {AblationName("concept", argument=of): off for of, off in paper.concept_sets(model).items()}
-    source = "the study's tables 12 to 14, and the draws of its code"
-    listed = [AblationSet(str(name.published()), None, off, source) for name, off in sets.items() if off]
+    listed = [AblationSet(str(name.published()), None, off) for name, off in sets.items() if off]
     control = str(AblationName("random").published())
     drawn = (paper.drawn_sets(model, seed)["random"] for seed in range(paper.DRAWS))
-    return [*listed, *(AblationSet(control, seed, off, source) for seed, off in enumerate(drawn))]
+    return [*listed, *(AblationSet(control, seed, off) for seed, off in enumerate(drawn))]
 
 
 def matched(
@@ -356,16 +332,10 @@ def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
     """Draw heads without replacement; draws for different purposes are independent.
 
     Args:
-        members: the heads to draw from.
+        members: the heads to draw from, at least `size`.
         size: number of heads.
         seed: random seed.
         purpose: a word that makes its draws independent of those for others.
-
-    Raises:
-        InputError: If there are fewer members than `size`.
     """
-    if size > len(members):
-        raise InputError(f"{size} heads cannot be drawn from {len(members)}.")
-    rng = np.random.default_rng([seed, *purpose.encode()])
-    ordered = list(members)
+    ordered, rng = list(members), np.random.default_rng([seed, *purpose.encode()])
     return HeadSet(ordered[i] for i in rng.choice(len(ordered), size=size, replace=False))

@@ -139,13 +139,11 @@ def localize(
     order = rank_heads(scores, seed)
     heads = first_carriers(evidence, order) if gap.p_value <= MAX_P else ()
     answer = HeadSet(heads)
-    compared = [AblationSet("none", None, HeadSet(), "no head is ablated")]
+    compared = [AblationSet("none", None, HeadSet())]
     if heads:
-        compared.append(AblationSet(CARRIERS, None, answer, f"ranked first by {name}"))
+        compared.append(AblationSet(CARRIERS, None, answer))
         drawn = matched(answer, subject.model.heads, RANDOM_SETS, seed, "layers")
-        compared += [
-            AblationSet(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)
-        ]
+        compared += [AblationSet(RANDOM, number, others) for number, others in enumerate(drawn)]
     if len(heads) > 1:
         compared += single_head_sets(heads)
     held_out = measure_held_out(subject.model, unseen, compared, seed)

@@ -231,11 +231,11 @@ def search_halves(
     singles = measure_sets(model, seen, [HeadSet([head]) for head in model.heads])
     path = search_greedily(model, seen, singles, limits, tell)
     heads = _drop_needless(model, seen, path, limits, tell)
-    sets = [AblationSet("none", None, HeadSet(), "no head is ablated")]
+    sets = [AblationSet("none", None, HeadSet())]
     if heads:
-        sets.append(AblationSet(SEARCHED, seed, heads, "smallest group score gap within the loss allowed"))
+        sets.append(AblationSet(SEARCHED, seed, heads))
     sets += [
-        AblationSet(f"step {size}", seed, step.heads, "a step of the search")
+        AblationSet(f"step {size}", seed, step.heads)
         for size, step in enumerate(path)
         if size and step.heads != heads
     ]

@@ -33,6 +33,12 @@ QUESTIONS: Mapping[str, str] = {
     NARROWS_MORE: "Does pruning the high heads lower the logit gap more than pruning random heads?",
 }
 """Each asks whether the named difference is below zero."""
+MATCHED: Mapping[Alike, str] = {
+    "number": "number",
+    "layers": "number and layers",
+    "variance": "number, layers and variance",
+}
+"""What random sets have in common with the high heads, in words."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Tested:
         per_head = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
-            "random sets alike in": "–" if self.alike is None else ALIKE[self.alike],
+            "random sets alike in": "–" if self.alike is None else MATCHED[self.alike],
             place: self.subject,
             "effect": self.figure,
             "95% interval": interval(self.effect, digits=self.digits),
@@ -245,7 +251,7 @@ def answer_text(tests: Sequence[Tested]) -> str:
     """Return the answer to one question for one model, with the ranks among every kind of random sets."""
     (strict,) = strictest(tests)
     ranks = [
-        f"{test.rank} among random sets with the same {ALIKE[test.alike]}" for test in tests if test.alike
+        f"{test.rank} among random sets with the same {MATCHED[test.alike]}" for test in tests if test.alike
     ]
     parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if strict.answer == "inconclusive":

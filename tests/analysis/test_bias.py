@@ -60,7 +60,7 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
     texts = inputs.embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
     people = inputs.set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
     kinds = (("none", None, HeadSet()), ("chosen", None, OFF), ("random", 0, OFF))
-    ablations = [ablation_sets.AblationSet(*kind, "") for kind in kinds]
+    ablations = [ablation_sets.AblationSet(*kind) for kind in kinds]
     scale = tiny_model.logit_scale
     rows = compute_sample.measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
     groups = gallery.groups["gender"]

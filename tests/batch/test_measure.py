@@ -16,7 +16,7 @@ from ccs.metrics import group_gaps, preference, ranking
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import measured
 
-NONE = AblationSet("none", None, HeadSet(), "")
+NONE = AblationSet("none", None, HeadSet())
 
 
 def test_further_k_have_high_low_and_random_sets(tiny_model):
@@ -47,7 +47,7 @@ def test_sets_of_the_same_heads_have_the_results_of_each_alone(tiny_model, few_d
         heads: rng.normal(size=(len(data.images), tiny_model.dim)) for heads in (HeadSet(), ablated, other)
     }
     kinds = (("high", None, ablated), ("random", 0, ablated), ("random@7", 1, ablated))
-    ablations, read = [NONE, *(AblationSet(*kind, "") for kind in kinds)], []
+    ablations, read = [NONE, *(AblationSet(*kind) for kind in kinds)], []
     texts = measure.embed_texts(tiny_model, data)
     together = measured(data, ablations, texts, lambda heads: read.append(heads) or embedded[heads])
     assert read == [HeadSet(), ablated, ablated]  # once for both random sets, and for all attributes
@@ -55,7 +55,7 @@ def test_sets_of_the_same_heads_have_the_results_of_each_alone(tiny_model, few_d
     def evaluate(ablations):
         return measure.Evaluation(data=data, ablations=ablations, texts=texts, embeddings=embedded.get).rows()
 
-    everything = [*ablations, AblationSet("low", None, other, "")]
+    everything = [*ablations, AblationSet("low", None, other)]
     shares = [evaluate(measure.share_of(everything, rank, 3)) for rank in range(3)]
     assert repr(measure.join_shares(shares, everything)) == repr(evaluate(everything))  # to the last digit
     for ablation in ablations[1:]:
@@ -95,7 +95,7 @@ def test_tables_split_the_group_scores_of_each_head(tiny_model, few_draws):
     rng = np.random.default_rng(0)
     before, after = (rng.normal(size=(len(data.images), tiny_model.dim)) for _ in range(2))
     head, texts = HeadSet([Head(5, 0)]), measure.embed_texts(tiny_model, data)
-    single = AblationSet("single:L5.H0", None, head, "")
+    single = AblationSet("single:L5.H0", None, head)
     embedded = {HeadSet(): before, head: after}
     rows = measured(data, [NONE, single], texts, embedded.__getitem__, logit_scale=3.0)
     of_head = [row for row in rows if row["ablation"] == single.name and row["attribute"] == "gender"]
@@ -130,7 +130,7 @@ def test_clips_are_means_of_frames_scaled_as_published_too(tiny_model, tmp_path)
 
     normal, scaled = np.random.default_rng(0).normal(size=(2, 10, tiny_model.dim))
     texts = measure.embed_texts(tiny_model, clips)
-    ablations = [NONE, AblationSet("high", None, head_sets[1], "")]
+    ablations = [NONE, AblationSet("high", None, head_sets[1])]
     rows = measured(clips, ablations, texts, lambda _: normal, published=lambda _: scaled)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}

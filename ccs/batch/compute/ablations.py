@@ -44,7 +44,7 @@ def make_ablations(
     n_random = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
-        kinds: Collection[str] = set(ablation_sets.KINDS) - {"single"} if main else FURTHER_KINDS
+        kinds: Collection[str] = ablation_sets.KINDS if main else FURTHER_KINDS
         if sentence := ablation_sets.too_many_unscored(scores[k], k):
             notice(sentence)
             kinds = ("none",)
@@ -63,7 +63,7 @@ def make_ablations(
     of_main_k = by_k[settings.k]
     return [
         *(ablation for ablation in of_main_k if ablation.kind != "random"),
-        *([AblationSet("chosen", None, chosen, "named by --ablate")] if chosen else []),
+        *([AblationSet("chosen", None, chosen)] if chosen else []),
         *ablation_sets.published_sets(model.name),
         *(ablation for ablation in of_main_k if ablation.kind == "random"),
         *(ablation for k in settings.all_ks[1:] for ablation in by_k[k][1:]),  # without `none`
