@@ -1,6 +1,7 @@
 """Read a folder, a zip, a tar, or Parquet files, in any of the layouts of docs/datasets.md, into rows."""
 
 import json
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
@@ -90,8 +91,10 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
 def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
     """Read images with labels from their names, from folders, or from a table or files next to them."""
     labeled, table = record.kind != "images", ""
-    notes: Sequence[str] = ()
-    records = _webdataset(files)
+    notes: list[str] = []
+    records, used = _webdataset(files) if labeled else ([], set())
+    if records:
+        notes = [f"labels are those of files next to the images, such as {as_text(min(used))}"]
     if not records and record.known:
         records, table = _as_published(files, record)
     if not records:
@@ -102,7 +105,7 @@ def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
             records, notes = _label_by_folder(files)
         else:
             records = [(path, {}) for path in files.images]
-    used = {path for path in (table, *dict(records)) if path}
+    used |= {path for path in (table, *dict(records)) if path}
     unused = files.only({*files.images, *used}, NO_IMAGE).only(used, "no label")
     rows = _rows(files, record, records)
     by_folder = labeled and not table and "label" in rows.columns
@@ -138,14 +141,15 @@ def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:
     return files.read(path)
 
 
-def _webdataset(files: Files) -> list[_Row]:
-    """Return a row for each image of a WebDataset, with cells of files of the same name; or none."""
+def _webdataset(files: Files) -> tuple[list[_Row], set[str]]:
+    """Return a row for each image of a WebDataset, or none, and the files that hold their cells."""
     siblings: dict[str, dict[str, str]] = defaultdict(dict)
     for path in files.openers:
         folder, _, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         siblings[f"{folder}/{stem}"][extension.lower()] = path
     samples: list[_Row] = []
+    used: set[str] = set()
     images = {*files.images}
     for paths in siblings.values():
         sample_images = [path for path in paths.values() if path in images]
@@ -153,12 +157,13 @@ def _webdataset(files: Files) -> list[_Row]:
             continue
         cells: dict[str, Any] = {}
         with suppress(ValueError, TypeError, KeyError):
-            cells = dict(json.loads(files.read(paths["json"]))) | {"file": sample_images[0]}
+            cells = dict(json.loads(files.read(paths["json"])))
         if "cls" in paths:
             text = files.read(paths["cls"]).decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
-        samples.append((sample_images[0], cells))
-    return samples if 2 * len(samples) >= len(images) else []
+        samples.append((sample_images[0], cells | {"file": as_text(sample_images[0])}))
+        used |= {paths[ending] for ending in ("cls", "json") if ending in paths}
+    return (samples, used) if 2 * len(samples) >= len(images) else ([], set())
 
 
 def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[str, ...] = ()) -> list[_Row]:
@@ -174,7 +179,7 @@ def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[s
     return [(path, {"file": name, **row}) for path, name, row in matched]
 
 
-def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
+def _label_by_folder(files: Files) -> tuple[list[_Row], list[str]]:
     """Label images by the folder they lie in; of domain/class/image, the domain is its own column."""
     paths = [path for path in files.images if "/" in path]
     classes: dict[str, set[str]] = defaultdict(set)
@@ -183,14 +188,20 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], Sequence[str]]:
         classes[top].add(inside[0] if len(inside) == 2 else "")
     shared = set.intersection(*classes.values()) if len(classes) > 1 else set()
     too_many = any("" in names or len(names) >= 2 * len(shared) for names in classes.values())
-    are_domains = len(shared) > 1 and not too_many
+    are_splits = {*map(str.casefold, shared)} <= SPLITS.keys()
+    are_domains = len(shared) > 1 and not too_many and not are_splits
     folders = [path.rsplit("/", path.count("/") - are_domains)[0] for path in paths]
     parts = {folder: as_text(folder).split("/")[::-1] for folder in {*folders}}
     cells = {folder: dict(zip(("label", "domain"), parts[folder], strict=False)) for folder in parts}
-    listed, splits = ", ".join(sorted(classes)[:5]), {SPLITS.get(top.casefold(), "") for top in classes}
+    listed = ", ".join(sorted(classes)[:5])
     notes = [f"the folders {listed} are domains; classes are the folders inside"] * are_domains
-    if len(splits - {""}) > 1 and not are_domains:
-        notes = [f"the folders {listed} are read as classes, because not all of them are splits"]
+    words = [word for top in classes for word in re.split(r"[\W\d_]+", top.casefold())]
+    if len({SPLITS[word] for word in words if word in SPLITS}) > 1 and not are_domains:
+        notes = [f"the folders {listed} are read as classes, not as splits"]
+    if deeper := [] if are_domains else [path for path in paths if path.count("/") > 1]:
+        notes.append(
+            f"folders inside those of classes don't count, such as {as_text(deeper[0].rpartition('/')[0])}"
+        )
     return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], notes
 
 

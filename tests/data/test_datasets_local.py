@@ -138,7 +138,8 @@ def test_class_folders(tmp_path):
     write(tmp_path / "animals" / "mammal/1.png", noisy(1))
     dataset = open_dataset(str(tmp_path / "animals"))
     assert dataset.classes == ("mammal", "test", "train")
-    assert "test, train are read as classes, because not all of them are splits" in dataset.notes[-1]
+    assert "test, train are read as classes, not as splits" in dataset.notes[-2]
+    assert dataset.notes[-1] == "folders inside those of classes don't count, such as test/owl"
     rows = "file,label,split\ntest/owl/1.png,a,train\nmammal/1.png,b,test"
     write(tmp_path / "animals/labels.csv", rows.encode())
     dataset = open_dataset(str(tmp_path / "animals"))
@@ -159,6 +160,21 @@ def test_what_cannot_be_unpacked_is_named(tmp_path):
     packed[place : place + 9] = bytes(9)
     (damaged,) = open_dataset(str(write(tmp_path / "set.zip", bytes(packed)))).skipped
     assert damaged.startswith("b/2.png: it cannot be unpacked: ")
+
+
+def test_where_labels_come_from_is_said(tmp_path):
+    paths = ["photo/test/1.png", "photo/train/2.png", "sketch/test/3.png", "sketch/train/4.png"]
+    for number, path in enumerate(paths):
+        write(tmp_path / path, noisy(number))
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.classes == ("photo", "sketch")
+    assert dataset.notes == ("folders inside those of classes don't count, such as photo/test",)
+    for label, path in zip("ab", paths, strict=False):
+        write((tmp_path / path).with_suffix(".json"), json.dumps({"label": label}).encode())
+    dataset = open_dataset(str(tmp_path))
+    assert (dataset.classes, dataset.notes[0][:17]) == (("a", "b"), "no label: 2 files")
+    assert dataset.notes[1] == "labels are those of files next to the images, such as photo/test/1.json"
+    assert len(open_images(str(tmp_path)).images) == 4
 
 
 @pytest.mark.parametrize("table", ["labels.csv", "metadata.jsonl"])
