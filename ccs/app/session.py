@@ -286,7 +286,7 @@ class Screen:
     @property
     def weights(self) -> str:
         """The hash of the model's weights: those in memory, else those of its tables."""
-        in_memory = self.state.model in self.app.model_cache
+        in_memory = self.state.model in self.app.model_cache.loaded
         return self.model.weights_hash if in_memory else self.records.weights
 
     @property

@@ -29,7 +29,7 @@ def test_at_most_two_models_are_kept(tiny_model, monkeypatch):
     cache = ModelCache("abc", lambda name: ())
     first, second, again, _ = map(cache.get, "abac")
     assert again is first
-    assert [name in cache for name in "abc"] == [True, False, True]
+    assert [name in cache.loaded for name in "abc"] == [True, False, True]
     assert cache.get("b") is not second
 
 

@@ -64,7 +64,7 @@ class Galleries:
 
     def has(self, name: str) -> bool:
         """Return True if a set is in memory, or needs no download. Raises InputError if there is none."""
-        ready = name in self._people or name in DRAWN or name in self._loader
+        ready = name in self._people or name in DRAWN or name in self._loader.loaded
         if not ready and (not name or name not in PHOTOGRAPHED):
             raise InputError(f"There is no gallery {name[:60]!r} here.")
         return ready

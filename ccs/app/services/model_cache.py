@@ -108,9 +108,6 @@ class Loader(Generic[T]):
         self.loaded, self.failures = LRUCache[str, T](capacity), TTLCache[str, str](100, RETRY_SECONDS)
         self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.loaded
-
     def get(self, name: str, tell: Tell = keep_quiet) -> T:
         """Return a value, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
 
