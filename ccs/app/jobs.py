@@ -53,7 +53,17 @@ class Job:
     Args:
         client: The visitor's address.
         work: A function of the job that publishes its progress, and returns the regions to show.
-        kind: "view" or "analysis". A page has at most one job of a kind.
+        kind: "view", "analysis", or "csv". A page has at most one view and one analysis.
+
+    Attributes:
+        context: The context variables of the request that made the job; it runs with them.
+        share: The share that is done, 0 to 1.
+        doing: A phrase for the current step.
+        regions: The HTML to show by name, as far as it is ready.
+        running: True as soon as a thread runs it (`Jobs.start_waiting`).
+        stopped: True if it was canceled or replaced.
+        last_poll: The time of the browser's last request for results.
+        end: Set when the work has ended.
     """
 
     def __init__(self, client: str, work: Work, kind: str = "view") -> None:

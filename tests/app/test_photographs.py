@@ -50,13 +50,7 @@ def test_bias_heads_and_start_open_on_photographs(fetched):
     page, doings = render(fetched, tab="bias", ablate="L5.H1")
     assert any("Fetching fairface-600" in doing for doing in doings)
     assert any("embeds 600 images" in doing for doing in doings)
-    for words in (
-        "MaxSkew@60",
-        "HuggingFaceM4/FairFace 1.25",
-        "validation)",
-        "CC BY 4.0",
-        "race (seven)</opt",
-    ):
+    for words in ("MaxSkew@60", "FairFace 1.25", "validation)", "CC BY 4.0", "race (seven)</opt"):
         assert words in page
     assert "open-image-v7-256" in render(fetched, tab="heads")[0]
     assert "FairFace" in render(fetched, tab="start")[0]
