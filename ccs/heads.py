@@ -43,17 +43,13 @@ class Head:
                 raise InputError(f"A head's {name} is a whole number from 0, not {number!r}.")
             object.__setattr__(self, name, int(number))  # numpy's integers too
         if self.encoder not in ENCODERS:
-            raise InputError(
-                f"A head is in the encoder {IMAGE!r} (image) or {TEXT!r} (text), not {self.encoder!r}."
-            )
+            raise InputError(f"A head's encoder is 'L' (image) or 'T' (text), not {self.encoder!r}.")
 
     @classmethod
     def parse(cls, text: str) -> Head:
         """Read a head's name, such as "L11.H5"; InputError for anything else."""
         if not isinstance(text, str) or not re.fullmatch(_NAME, text.strip()):
-            raise InputError(
-                f"{str(text)[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5)."
-            )
+            raise InputError(f"{str(text)[:40]!r} is not the name of a head; L11.H5 is head 5 of layer 11.")
         layer, head = map(int, re.findall(r"\d+", text))
         return cls(layer, head, text.strip()[0].upper())
 
@@ -82,9 +78,7 @@ class HeadChange:
 
     def __post_init__(self) -> None:
         if not abs(self.factor) <= MAX_FACTOR:
-            raise InputError(
-                f"A head's factor is a number from -{MAX_FACTOR:g} to {MAX_FACTOR:g}, not {self.factor}."
-            )
+            raise InputError(f"A head's factor is from {-MAX_FACTOR:g} to {MAX_FACTOR:g}, not {self.factor}.")
 
     @property
     def ablates(self) -> bool:
@@ -306,16 +300,12 @@ class Intervention(HeadSet):
         """Return a head's change, or the head at a position, or the intervention of a slice."""
         return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)
 
-    def with_changes(self, heads: Mapping[Head, HeadChange | float]) -> Intervention:
-        """Return the intervention with other changes of these heads."""
-        return Intervention({**self._changes, **heads}, self.means)
-
     def subset(self, heads: Iterable[Head]) -> Intervention:
         """Keep the changes of these heads."""
         return Intervention({head: self._changes[head] for head in heads}, self.means)
 
     def __or__(self, other: Iterable[Any]) -> Intervention:
-        return self.with_changes(Intervention(other)._changes)
+        return Intervention(self._changes | Intervention(other)._changes, self.means)
 
     def __ror__(self, other: Iterable[Any]) -> Intervention:
         return Intervention(other) | self  # Set's would forget what is done to these heads

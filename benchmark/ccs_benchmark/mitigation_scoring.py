@@ -120,9 +120,10 @@ class ScoredHalf(Half):
         """MaxSkew, NDKL, and group score gap if groups mean nothing: by random rankings or groups."""
         units, rng = self.before["people"], np.random.default_rng(0)
         shuffled = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
+        measured = bias.measure(units, self.task, draws=40)
         return {
-            "max_skew_chance": self.chance,
-            "ndkl_chance": bias.measure(units, self.task, draws=40).metrics["NDKL"].chance_mean.value,
+            "max_skew_chance": measured.max_skew.chance_mean.value,
+            "ndkl_chance": measured.metrics["NDKL"].chance_mean.value,
             "score_gap_chance": float(np.mean([task.score_gap(units) for task in shuffled])),
         }
 

@@ -124,9 +124,7 @@ def edit_heads(
         preserved, name = Preserved(texts=model.embed_texts(texts), strength=strength), ", ".join(texts)
     chosen = model.heads if heads is None else Intervention.from_heads(heads)
     if not chosen or not all(change.ablates for _, change in changes(chosen)):
-        raise InputError(
-            f"Expected heads to edit, such as 'L5.H0 L6.H1', without a change; got {str(chosen)!r}."
-        )
+        raise InputError(f"Expected heads to edit, such as L5.H0, without a change; got {str(chosen)!r}.")
     edits, rows = fit_edits(
         model,
         Intervention(dict.fromkeys(chosen, f"{ERASE}{attribute}")),

@@ -182,9 +182,7 @@ def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...
     def enough(step: int) -> bool:
         if size + step > min(MAX_HEADS, len(order)):
             return False
-        before, after = (
-            evidence.score_gap_without(HeadSet(order[:number])) for number in (size, size + step)
-        )
+        before, after = (evidence.score_gap_without(HeadSet(order[:end])) for end in (size, size + step))
         return before - after >= step * needed > 0
 
     while step := next((step for step in (1, 2) if enough(step)), 0):

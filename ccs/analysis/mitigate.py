@@ -22,7 +22,7 @@ from ccs.analysis.task import Measured, Task, conclude, measure_embedded, skew_a
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet
-from ccs.metrics import accuracy, bias
+from ccs.metrics import accuracy
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -173,14 +173,11 @@ def mitigate_subject(
         case: dict[str, Any] = {"method": option.name, "in_weights": not option.reason}
         if option is not options[0]:
             case["conclusion"] = conclude(option.max_skew_change, option.accuracy_change, max_loss)
-        skew, accuracies = skew_and_accuracy(options[0], option)
-        rows += [case | skew | {"chance": half.chance}, case | accuracies]
+        rows += [case | row for row in skew_and_accuracy(options[0], option)]
         for name, column in SIDE_EFFECTS.items():
             after = getattr(option, column)
             before = 0.0 if column == "moved" else getattr(options[0], column)  # not a rounding error
-            rows.append(
-                case | {"metric": name, "before": before, "after": after, "difference": after - before}
-            )
+            rows += [case | {"metric": name, "before": before, "after": after, "difference": after - before}]
     best = choose(options, max_loss)
     return MitigationTable(
         about=subject.describe(evidence, task) | {"max_loss": max_loss},
@@ -231,11 +228,6 @@ class Half:
     def group_texts(self) -> NDArray[np.float32]:
         """A text embedding for each group [groups, d]."""
         return mitigations.name_embeddings(self.evidence).astype(np.float32)
-
-    @cached_property
-    def chance(self) -> float:
-        """MaxSkew of random rankings."""
-        return bias.measure(self.before["people"], self.task, draws=40).max_skew.chance_mean.value
 
     def embed_options(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
         """Return, for each option, the embeddings of all sets of images.

@@ -244,7 +244,5 @@ def _matrix(map: Map | None) -> np.ndarray | None:
         return None
     if not isinstance(map, Affine) or not map.linear:
         fault = "adds a constant to" if isinstance(map, Affine) else "depends on the direction of"
-        raise InputError(
-            f"It {fault} embeddings of unit length, and the last projection is applied before they get it."
-        )
+        raise InputError(f"It {fault} embeddings of unit length, and the last projection comes before that.")
     return map.matrix

@@ -78,10 +78,9 @@ def measure_part_changes(
         prompts, groups, or images of a group.
     """
     settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
+    distinct = [cosines[ranking.distinct] for cosines in scores]
     try:
-        start, *changed = (
-            measure_parts(cosines[ranking.distinct], ranking.groups, **settings) for cosines in scores
-        )
+        start, *changed = (measure_parts(part, ranking.groups, **settings) for part in distinct)
     except InputError:
         return (None,) * (len(scores) - 1)
     return tuple(compare_parts(parts, start) for parts in changed)
@@ -98,13 +97,9 @@ def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -
         `_p`.
     """
     rows = []
+    columns = [f"{name}{end}" for name in ("general", "specific") for end in ("", "_low", "_high", "_p")]
     for case, parts in changes:
         if parts is not None:
-            row = dict(case)
-            for name in PARTS[1:]:
-                ends = ("", "_low", "_high", "_p")
-                row |= {
-                    name + end: x for end, x in zip(ends, vars(getattr(parts, name)).values(), strict=True)
-                }
-            rows.append(row | {"moves": parts.moves})
+            values = (*vars(parts.general).values(), *vars(parts.specific).values())
+            rows.append({**case, **dict(zip(columns, values, strict=True)), "moves": parts.moves})
     return pd.DataFrame(rows)

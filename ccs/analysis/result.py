@@ -33,10 +33,8 @@ Head statistics of fewer images than a head has dimensions (64 in the usual mode
 five texts to be told apart. With 30 images the 95% interval of an accuracy of 50% is 36 points wide; with ten
 images per group, one image moves a MaxSkew by 0.1.
 """
-VALUE_COLUMNS = (
-    *("before", "after", "low", "high"),
-    *("difference", "difference_low", "difference_high", "p_value"),
-)
+CHANGE_COLUMNS = ("difference", "difference_low", "difference_high", "p_value")
+VALUE_COLUMNS = ("before", "after", "low", "high", *CHANGE_COLUMNS)
 NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
 
 
@@ -136,9 +134,7 @@ class Result:
 
     def flat(self) -> pd.DataFrame:
         """Return the rows with each entry of `about` in its own column, for a CSV file."""
-        return self.rows.assign(
-            **{name: value for name, value in self.about.items() if name not in self.rows}
-        )
+        return self.rows.assign(**{key: value for key, value in self.about.items() if key not in self.rows})
 
     def _repr_html_(self) -> str:
         """Return the plot as SVG, or the rows as a table without matplotlib."""

@@ -71,9 +71,7 @@ def accuracy(
     if truth.shape != (len(images),) or truth.dtype.kind not in "iu":
         raise InputError(f"There must be one whole number as label for each of the {len(images)} images.")
     if truth.min() < 0 or truth.max() >= len(weights):
-        raise InputError(
-            f"Labels run from {truth.min()} to {truth.max()}, but there are {len(weights)} classes."
-        )
+        raise InputError(f"Labels {truth.min()} to {truth.max()} do not fit {len(weights)} classes.")
     if subset is not None:
         chosen = np.unique(list(subset))
         inside = np.isin(truth, chosen)

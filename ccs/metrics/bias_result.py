@@ -170,9 +170,7 @@ def compare_bias(
     sides = [side.metrics[metric] for side in (result, baseline)]
     settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]
     if settings[0] != settings[1] or sides[0].draws.shape != sides[1].draws.shape:
-        raise InputError(
-            "Two bias results can be compared only for the same images, groups, k, seed and draws."
-        )
+        raise InputError("Bias results can be compared only for the same images, groups, k, seed, and draws.")
     if prompt is None:
         values, draws = [side.mean.value for side in sides], [side.mean_draws for side in sides]
     else:

@@ -190,9 +190,7 @@ def check_k(k: int, n: int) -> int:
     if not hasattr(k, "__index__"):
         raise InputError(f"The cut-off k must be a whole number, not {k!r}.")
     if not 1 <= k <= n:
-        raise InputError(
-            f"The cut-off k is {k}, but it must be at least 1 and at most the {n} ranked images."
-        )
+        raise InputError(f"The cut-off k is {k}; it must be at least 1 and at most the {n} ranked images.")
     return operator.index(k)
 
 
@@ -208,9 +206,7 @@ def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     """
     array = np.asarray(embeddings, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
-        raise InputError(
-            f"The {name} must be an array [n, d], n and d at least 1, not of shape {array.shape}."
-        )
+        raise InputError(f"The {name} must be an array [n, d] that isn't empty, not of shape {array.shape}.")
     bad = ~(np.isfinite(array).all(axis=1) & array.any(axis=1))
     if bad.any():
         raise InputError(f"The {name} must be finite and not all zero, but {int(bad.sum())} rows are not.")
@@ -300,9 +296,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
     """
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
-        raise InputError(
-            f"Image embeddings of shape {right.shape} do not fit texts of {left.shape[1]} dimensions."
-        )
+        raise InputError(f"Image embeddings {right.shape} do not fit texts of {left.shape[1]} dimensions.")
 
     def scores(start: int) -> NDArray[np.float32]:
         block = np.asarray(right[start : start + _IMAGES], dtype=np.float64)

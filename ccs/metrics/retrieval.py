@@ -79,9 +79,7 @@ def measure_recall(
     if owner.shape != (len(captions),) or owner.dtype.kind not in "iu":
         raise InputError(f"Each of the {len(captions)} captions needs the number of its clip.")
     if owner.min() < 0 or owner.max() >= len(clips):
-        raise InputError(
-            f"Captions are of clips {owner.min()} to {owner.max()}, but there are {len(clips)} clips."
-        )
+        raise InputError(f"Captions of clips {owner.min()} to {owner.max()} do not fit {len(clips)} clips.")
     with_caption, first = np.unique(owner, return_index=True)
     if missing := sorted({*range(len(clips))}.difference(with_caption.tolist())):
         raise InputError(f"Clip {missing[0]} has no caption; leave it out.")
@@ -100,16 +98,13 @@ def measure_recall(
     )
 
 
-def compare_recall(
-    ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0
-) -> Effect:
+def compare_recall(ours: Retrieval, baseline: Retrieval, metric: str, *, seed: int = 0) -> Effect:
     """Compare two retrievals by paired bootstrap over clips.
 
     Args:
         ours: a retrieval.
         baseline: another, of the same queries in the same direction.
         metric: one of METRICS.
-        draws: number of resamples.
         seed: random seed for resampling.
 
     Returns:
@@ -122,7 +117,7 @@ def compare_recall(
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
         raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
-    first, second = (_draws(side.ranks, ours.clips, draws, seed)[metric] for side in (ours, baseline))
+    first, second = (_draws(side.ranks, ours.clips, 2000, seed)[metric] for side in (ours, baseline))
     return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
 
 
@@ -144,9 +139,7 @@ def _summary(
     direction: Direction, ranks: NDArray[np.int64], clips: NDArray[np.int64], draws: int, seed: int
 ) -> Retrieval:
     drawn = _draws(ranks, clips, draws, seed)
-    metrics = {
-        name: stats.interval(float((ranks <= depth).mean()), drawn[name]) for name, depth in METRICS.items()
-    }
+    metrics = {name: stats.interval((ranks <= depth).mean(), drawn[name]) for name, depth in METRICS.items()}
     return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
 

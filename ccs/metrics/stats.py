@@ -140,9 +140,7 @@ def vector(values: ArrayLike, name: str, *, fewest: int = 1) -> Floats:
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < fewest:
-        raise InputError(
-            f"The {name} must be a list of {fewest} or more numbers, not of shape {array.shape}."
-        )
+        raise InputError(f"The {name} must be a list of {fewest} or more numbers, not {array.shape}.")
     if not np.isfinite(array).all():
         raise InputError(f"The {name} must be finite numbers; {int((~np.isfinite(array)).sum())} are not.")
     return array

@@ -202,9 +202,7 @@ def _numbers(row: Any, *columns: str) -> list[float]:
 
 def _named(rows: pd.DataFrame, test: Callable[[AblationName], bool]) -> pd.Series[bool]:
     """Return True for each row whose ablation set's name passes the test."""
-    return pd.Series(
-        [test(AblationName.parse(name)) for name in rows["ablation"]], index=rows.index, dtype=bool
-    )
+    return rows["ablation"].map(lambda name: test(AblationName.parse(name))).astype(bool)
 
 
 def _where(rows: pd.DataFrame, **wanted: object) -> pd.DataFrame:

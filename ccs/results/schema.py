@@ -75,9 +75,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the Parquet file."""
-        fields = [
-            pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in self.columns
-        ]
+        fields = [pa.field(column.name, _TYPES[column.kind], column.nullable) for column in self.columns]
         return pa.schema(fields, metadata={"ccs_table": self.name, "ccs_schema": str(VERSION)})
 
 
@@ -220,7 +218,7 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
         if column.one_of and (wrong := {*pc.unique(arrow[column.name]).to_pylist()} - {*column.one_of, None}):
             allowed = ", ".join(repr(value) for value in column.one_of)
             raise InputError(
-                f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
+                f"Table {name} has {min(wrong)!r} in column {column.name}; allowed are {allowed}."
             )
         if column.below and len(arrow):
             span = pc.min_max(arrow[column.name]).as_py()

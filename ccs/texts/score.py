@@ -57,9 +57,7 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
         raise InputError(f"There is no rule {rule!r}; the rules are {', '.join(RULES)}.")
     lengths = {len(judge) for judge in verdicts}
     if len(lengths) != 1 or 0 in lengths:
-        raise InputError(
-            f"All judges must judge the same number of texts, at least 1; got {sorted(lengths) or 'none'}."
-        )
+        raise InputError(f"Judges must judge the same number of texts, at least 1; got {sorted(lengths)}.")
     for verdict in (verdict for judge in verdicts for verdict in judge):
         if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would count as a yes
             raise InputError(f"A verdict is True, False or None (unscored), not {verdict!r}.")

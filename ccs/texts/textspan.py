@@ -100,9 +100,7 @@ def textspan(
     _check(moments, texts, text_embeddings, k, rank)
     distinct = _distinct(texts)
     if k > len(distinct):
-        raise InputError(
-            f"{k} texts per head cannot be chosen from a pool of {len(distinct)} different ones."
-        )
+        raise InputError(f"{k} texts per head can't be chosen from a pool of {len(distinct)} different ones.")
     embeddings = np.asarray(text_embeddings, np.float64)[distinct]
     rank = moments.head_dim if rank is None else rank
     spans = {}

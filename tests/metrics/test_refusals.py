@@ -33,7 +33,7 @@ REFUSED = [
     (lambda: accuracy.group_rates({"group": []}, [], []), "one group and one assignment"),
     (lambda: accuracy.group_rates({"group": GROUPS}, [True], [True]), "one group and one assignment"),
     (lambda: accuracy.rate_gap([True, False], ["a", "a"]), "two groups"),
-    (lambda: measure_accuracy([0] * 5 + [3]), "there are 3 classes"),
+    (lambda: measure_accuracy([0] * 5 + [3]), "do not fit 3 classes"),
     (lambda: measure_accuracy([0] * 6, subset=[1]), "No image"),
     (lambda: accuracy.accuracy(UNITS * np.inf, UNITS[:3], [0] * 6), "6 rows"),
     (lambda: stats.against_random([0.4], [0.5, 0.6]), "do not fit 1 values"),

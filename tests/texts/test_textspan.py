@@ -62,7 +62,7 @@ def test_repeated_texts_are_dropped_with_a_notice(caplog):
     for chosen in spans.values():
         assert sorted(span.index for span in chosen) == [0, 1, 3, 5]
         assert all(span.text == pool[span.index] for span in chosen)
-    with pytest.raises(InputError, match="5 texts per head cannot be chosen from a pool of 4 different ones"):
+    with pytest.raises(InputError, match="5 texts per head can't be chosen from a pool of 4 different ones"):
         ccs.textspan(moments, pool, embeddings, k=5)
 
 
@@ -95,7 +95,7 @@ def test_bad_input_is_named():
     poisoned = embeddings.copy()
     poisoned[2, 3] = np.nan
     for statistics, n, vectors, options, message in (
-        (moments, 6, embeddings, {"k": 7}, "7 texts per head cannot be chosen from a pool of 6"),
+        (moments, 6, embeddings, {"k": 7}, "7 texts per head can't be chosen from a pool of 6"),
         (moments, 5, embeddings, {}, r"must be \[5, 64\], not \[6, 64\]"),
         (moments, 6, poisoned, {}, "not all finite"),
         (random_moments(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
