@@ -27,6 +27,7 @@ class AccuracyOptions:
     dataset: Annotated[str, options.DATA, options.describe(f"Images with classes: {options.IMAGES_FROM}")] = (
         "world/subjects"
     )
+    split: options.Split = ""
     classes: options.Classes = None
     ablate: options.Ablation = ""
     attribute: Annotated[str | None, options.DATA, options.unset("none")] = None

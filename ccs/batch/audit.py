@@ -46,6 +46,7 @@ class AuditOptions:
         str | None, options.DATA, options.unset("world/occupations for synthetic people, else none")
     ] = None
     """Images with classes, for accuracy: name, folder, zip, Parquet file, or USER/NAME on the Hub"""
+    split: options.Split = ""
     prompts: Annotated[tuple[str, ...], options.DATA] = ("gallery", "traits")
     """Prompt sets; repeatable: gallery (its occupations), paper, traits, or so-b-it"""
     attribute: Annotated[tuple[str, ...], options.DATA, options.unset("all, and the first two crossed")] = ()

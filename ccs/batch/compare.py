@@ -25,6 +25,7 @@ class CompareOptions:
     """Second model"""
     _: KW_ONLY
     images: options.Images = "world"
+    split: options.Split = ""
     texts: options.Texts = "world"
     max_images: Annotated[int, options.DATA, options.at_least(2)] = 300
     """Largest number of images"""

@@ -28,6 +28,7 @@ class HeadsOptions:
     model: options.ModelName = "organism"
     text_encoder: options.TextEncoder = None
     images: options.Images = "world"
+    split: options.Split = ""
     max_images: Annotated[int, options.DATA, options.at_least(2)] = 500
     """Largest number of images"""
     texts: options.Texts = None

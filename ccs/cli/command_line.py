@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
-from ccs.cli.options import format_default
+from ccs.cli.options import format_default, with_split
 from ccs.errors import InputError
 from ccs.files import escape_output
 
@@ -108,7 +108,7 @@ class Command(Generic[T]):
     def parse(self, argv: Sequence[str] | None) -> T | None:
         """Return the options of `argv`, or None after `--help`. Raises InputError if one isn't allowed."""
         values = self.values(sys.argv[1:] if argv is None else argv)
-        return None if values is None else self.settings(**values)
+        return None if values is None else self.settings(**with_split(values))
 
     def values(self, argv: Sequence[str]) -> dict[str, Any] | None:
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""

@@ -102,7 +102,7 @@ def to_file(value: str) -> Path:
     return path
 
 
-IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub; PLACE:train chooses a split"
+IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub"
 
 ModelName = Annotated[
     str, MODEL, describe("Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME")
@@ -163,6 +163,7 @@ Top = Annotated[
 MaxLoss = Annotated[
     float, ANALYSIS, at_least(0), describe("Largest loss of accuracy on --preserve, in percentage points")
 ]
+Split = Annotated[str, DATA, describe("Split of the given images, such as train", "the dataset's")]
 MaxImages = Annotated[int | None, DATA, at_least(1), describe("Largest number of images", "all")]
 SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
 ModelFolder = Annotated[
@@ -184,9 +185,22 @@ def arguments(settings: object, *omitted: str) -> dict[str, Any]:
 
     Args:
         settings: The options.
-        *omitted: Names of options that are no arguments, besides `csv`.
+        *omitted: Names of options that are no arguments, besides `csv` and `split`.
     """
-    return {name: value for name, value in vars(settings).items() if name not in (*omitted, "csv", "_")}
+    omitted = (*omitted, "csv", "split", "_")
+    return {name: value for name, value in vars(settings).items() if name not in omitted}
+
+
+def with_split(values: dict[str, Any]) -> dict[str, Any]:
+    """Move the value of --split to the places of images that the user gives, as in PLACE:train."""
+    split = values.pop("split", "")
+    places = {"images", "dataset", "datasets", "gallery", "galleries", "preserve"} & values.keys()
+    if split and not places:
+        raise InputError("--split requires --images, --dataset, --gallery, or --preserve.")
+    for name in places if split else ():
+        place = values[name]
+        values[name] = f"{place}:{split}" if isinstance(place, str) else tuple(f"{x}:{split}" for x in place)
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +213,7 @@ class RankingOptions:
     occupations: Occupations = None
     template: Template = None
     prompts: Prompts = None
+    split: Split = ""
     top: Top = None
     max_images: MaxImages = None
     skip_unreadable: SkipUnreadable = False

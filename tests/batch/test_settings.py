@@ -35,6 +35,13 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     assert (parsed.labeler, parsed.judges) == ("tags", "paper")
 
 
+def test_split_chooses_that_of_all_images_given():
+    parsed = compute.main.parse(["--images", "a", "--gallery", "b", "--gallery=c", "--split", "train"])
+    assert (parsed.images, parsed.galleries, parsed.datasets) == ("a:train", ("b:train", "c:train"), ())
+    with pytest.raises(InputError, match="--split requires --images, --dataset, --gallery, or --preserve"):
+        compute.main.parse(["--split", "train"])
+
+
 @pytest.fixture
 def dry_run(tmp_path, monkeypatch, capsys):
     """The output of a dry run where there is no Hub, no key and nothing may be written."""

@@ -91,6 +91,7 @@ class Settings:
     datasets: Annotated[tuple[str, ...], _data("--dataset", "Dataset to measure on in place of a suite")] = ()
     classes: options.Classes = None
     galleries: Annotated[tuple[str, ...], _data("--gallery", "People with groups to rank")] = ()
+    split: options.Split = ""
     attribute: Annotated[str | None, options.DATA, unset("all")] = None
     """Column of the groups of people; "gender,race" crosses two"""
     occupations: Annotated[options.Occupations, unset("the paper's")] = None
