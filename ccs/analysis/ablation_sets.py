@@ -212,7 +212,14 @@ def make_ablation_sets(
         at_k: The k for the names (`high@7`), if it is not the main K.
         notice: Called with a sentence for each set left out: one without heads, which would be `none` under
             another name, and random ones if no other set matches the high heads.
+
+    Raises:
+        InputError: A scored head can't be ablated, or a kind is unknown.
     """
+    if unknown := set(kinds) - set(KINDS):
+        raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
+    if outside := HeadSet(scores) - heads:
+        raise InputError(f"The scored head {next(iter(outside))} cannot be ablated.")
     levels, sets = level_heads(scores, k), [AblationSet("none", None, HeadSet())]
     high = levels["high"]
 

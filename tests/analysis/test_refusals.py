@@ -60,7 +60,6 @@ def test_other_questions(tiny_model, gallery, pictures):
         (lambda: pair_heads(tiny_model, tiny_model, pictures(2), ["a"]), "Two or more images and texts"),
         (lambda: sets(SCORES, 5, HeadSet(SCORES), 0, 1, kinds=["hihg"]), "'hihg'"),
         (lambda: sets(SCORES, 5, HeadSet([Head(5, 1)]), 0, 1), r"L5\.H0 cannot be ablated"),
-        (lambda: ablation_sets.draw(HeadSet(SCORES), 3, 0, "x"), "3 heads cannot be drawn from 2"),
     ):
         with pytest.raises(InputError, match=why):
             ask()
