@@ -91,12 +91,9 @@ def export_sheet(pairs: Sequence[Pair], out: Path, n: int) -> None:
     """
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
-    sampled = sample(pairs, n)
-    rows = pd.DataFrame(
-        [(pair.id, inert(pair.text), inert(pair.concept), "") for pair in sampled], columns=[*COLUMNS]
-    )
-    write_text(out, rows.to_csv(index=False, lineterminator="\n"))
-    print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
+    rows = [(pair.id, inert(pair.text), inert(pair.concept), "") for pair in sample(pairs, n)]
+    write_text(out, pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n"))
+    print(f"{out} has {len(rows)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
     print("Next: clip-ccs annotate import FILE... with the same --results")
 
 

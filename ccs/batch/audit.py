@@ -169,11 +169,7 @@ def render(template: str, result: Audit) -> str:
     return environment(TEMPLATES).get_template(template).render(values)
 
 
-main = Command(
-    AuditOptions,
-    audit_models,
-    interrupted="Interrupted; the same command continues with the models that are missing.",
-)
+main = Command(AuditOptions, audit_models, interrupted="Interrupted; the same command does what is missing.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -89,13 +89,10 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
 def _published(repository: Repository, audits: Mapping[str, AuditJson]) -> dict[str, AuditJson]:
     """Return the other audits in the dataset that were made under the same conditions."""
     conditions = _conditions(next(iter(audits.values())))
-    folders = [path.removesuffix("/audit.json") for path in repository.files if path.endswith("/audit.json")]
-    others = {
-        folder: json.loads(repository.fetch(f"{folder}/audit.json"))
-        for folder in folders
-        if folder not in audits
-    }
-    return {folder: audit for folder, audit in others.items() if _conditions(audit) == conditions}
+    paths = [path for path in repository.files if path.endswith("/audit.json")]
+    names = [name for path in paths if (name := path.removesuffix("/audit.json")) not in audits]
+    others = {name: json.loads(repository.fetch(f"{name}/audit.json")) for name in names}
+    return {name: audit for name, audit in others.items() if _conditions(audit) == conditions}
 
 
 def _conditions(audit: AuditJson) -> dict[str, str]:
@@ -150,12 +147,10 @@ def card(repository: str, numbers: pd.DataFrame, audit: AuditJson) -> str:
     data_files = [{"split": TASK["split"], "path": "models.csv"}]
     configs = [{"config_name": TASK["config"], "data_files": data_files}]
     command = ["clip-ccs", "audit", "--model", "MODEL", "--gallery", audit["settings"]["gallery"]]
-    values = {
-        "gallery": audit["about"]["gallery"],
-        "command": shlex.join([*command, "--publish", repository]),
-    }
-    values |= {"table": markdown_table(numbers.round(3).reset_index()), "repository": repository}
-    return fill_card(TEMPLATES / "leaderboard.md", "benchmark", configs, **values)
+    command += ["--publish", repository]
+    values = {"gallery": audit["about"]["gallery"], "command": shlex.join(command), "repository": repository}
+    table = markdown_table(numbers.round(3).reset_index())
+    return fill_card(TEMPLATES / "leaderboard.md", "benchmark", configs, **values, table=table)
 
 
 def fill_card(template: Path, tag: str, configs: Sequence[Mapping[str, Any]], **values: Any) -> str:

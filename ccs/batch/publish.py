@@ -91,12 +91,8 @@ def dataset_card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         rows.update({name: int(entry["rows"]) for name, entry in manifest["tables"].items()})
     tables = [table for name, table in schema.TABLES.items() if name in rows]
     configs = [
-        {
-            "config_name": table.name,
-            "data_files": f"*/{table.name}.parquet",
-            "default": table.name == "scores",
-        }
-        for table in tables
+        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"}
+        for name in (table.name for table in tables)
     ]
     values = {"repository": repository, "tables": tables, "rows": rows, "models": _on_one_line(models)}
     return fill_card(_CARD, "interpretability", configs, **values)

@@ -57,10 +57,8 @@ def find_ablation(settings: SearchOptions) -> None:
         }
         for held_out in unseen
     ]
-    text = printed(
-        "search", table, rows=rows, answer=answer, detectable=minimum_detectable(answer.max_skew_change)
-    )
-    show(text, table)
+    detectable = minimum_detectable(answer.max_skew_change)
+    show(printed("search", table, rows=rows, answer=answer, detectable=detectable), table)
     if settings.save:
         setup = table.about
         shared = {name: setup[name] for name in ("gallery", "attribute", "preserve", "templates", "k")}

@@ -30,10 +30,7 @@ COMMANDS = {
     "compute": ("ccs.batch.compute.__main__", "Describe and score a model's heads, and measure ablations."),
     "accuracy": ("ccs.batch.accuracy", "Measure zero-shot accuracy, with and without ablated heads."),
     "bias": ("ccs.batch.bias", "Measure the social bias of image rankings."),
-    "audit": (
-        "ccs.batch.audit",
-        "Audit the bias of models: prompts of the literature, harms, intersections.",
-    ),
+    "audit": ("ccs.batch.audit", "Audit the bias of models: published prompts, harms, intersections."),
     "heads": ("ccs.batch.heads", "Find the heads that encode a text."),
     "search": ("ccs.batch.search", "Find the smallest ablation that lowers MaxSkew."),
     "localize": ("ccs.batch.localize", "Find the heads that carry a bias."),

@@ -173,10 +173,8 @@ class Spending:
     def expect(self, estimates: Iterable[CostEstimate]) -> None:
         """Raise an estimated limit before requests are sent; an unknown price removes the limit."""
         if self._by_estimate:
-            self._estimated += sum(
-                math.inf if math.isnan(part.dollars) else part.dollars for part in estimates
-            )
-            self.limit = max(MIN_BUDGET, 2 * self._estimated)
+            self._estimated += sum(part.dollars for part in estimates)
+            self.limit = math.inf if math.isnan(self._estimated) else max(MIN_BUDGET, 2 * self._estimated)
 
     async def reserve(self, dollars: float) -> bool:
         """Reserve what a request may cost, once others leave room for it. Returns False if it can't fit."""

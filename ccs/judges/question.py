@@ -23,9 +23,8 @@ from ccs.paper import LEVELS, Example, examples
 
 @dataclass(frozen=True)
 class Question:
-    """Does each of `texts` belong to the concept `label`? `head_key` ("L11.H5") is not sent."""
+    """Does each of `texts` belong to the concept `label`?"""
 
-    head_key: str
     label: str
     texts: tuple[str, ...]
 

@@ -185,7 +185,8 @@ def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collec
     if not match:
         raise InputError(f"{address!r} is not an address of results; write hf://datasets/USER/NAME@REVISION.")
     repository, revision = match.groups()
-    files: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES), "cache_dir": cache}
+    options: dict[str, Any] = {"repo_type": "dataset", "revision": revision, "endpoint": endpoint()}
+    options |= {"allow_patterns": list(HUB_FILES), "cache_dir": cache}
     notices: list[str] = []
     for cached in (False, True):
         try:
@@ -196,12 +197,8 @@ def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collec
                     info.siblings or [], allow_patterns=list(HUB_FILES), key=lambda file: file.rfilename
                 )
                 if (size := sum(file.size or 0 for file in wanted)) > MAX_HUB_BYTES:
-                    raise InputError(
-                        f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched."
-                    )
-            folder = snapshot_download(
-                repository, revision=revision, local_files_only=cached, endpoint=endpoint(), **files
-            )
+                    raise InputError(f"{address} has {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
+            folder = snapshot_download(repository, local_files_only=cached, **options)
         except InputError as error:
             notices.append(str(error))
         except Exception as error:  # whatever goes wrong, a missing cache included

@@ -84,7 +84,7 @@ def test_heads_without_a_score_are_reported(small_run, tiny_folder, texts, tmp_p
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     shutil.copytree(small_run, tmp_path, dirs_exist_ok=True)
     judged = ["--judges", "openai:gpt-4o", "--budget", "0"]
-    unnamed = "named no concept for 16 heads, a later run asks again: budget: "
+    unnamed = "No label for 16 heads: a later run asks again: budget: "
     unscored = "openai:gpt-4o left 32 texts unscored: budget: "
     for options, why, refused in (
         (["--texts", "NOTICE"], "no judge", ""),
@@ -140,7 +140,7 @@ def test_groups_that_are_too_small_are_reported(monkeypatch):
     monkeypatch.setattr(inputs, "open_people", lambda *_: crossed)
     settings = Settings(galleries=("world/faces",), attribute="gender,skin tone", suite="none")
     _, (people,), _ = inputs.open_all(settings, sentences.append)
-    note = "gender,skin tone: left out groups of fewer than 10 people: 3 woman, dark"
+    note = "gender,skin tone: left out groups of under 10 people: 3 woman, dark"
     assert sentences == [f"world/faces, {note}"]
     assert people.notes[-1] == note
     assert people.fingerprint != faces.fingerprint

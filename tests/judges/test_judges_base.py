@@ -70,24 +70,23 @@ hostile = st.text() | st.sampled_from(INJECTIONS)
 @given(st.lists(hostile, min_size=1, max_size=6), hostile)
 def test_no_text_leaves_its_quotes(texts, label):
     """Whatever texts and label hold, the message reads back as exactly them, and the rest never changes."""
-    question = Question("L0.H0", label, tuple(texts))
+    question = Question(label, tuple(texts))
     sent = json.loads(judge_request(question).user)
     assert list(sent) == ["concept", "texts"]
     assert sent["concept"] == label
     assert list(sent["texts"]) == [f"text_{n + 1}" for n in range(len(texts))]
     assert list(sent["texts"].values()) == texts
-    tame = judge_request(Question("L0.H0", "x", ("y",) * len(texts)))
+    tame = judge_request(Question("x", ("y",) * len(texts)))
     assert (judge_request(question).system, judge_request(question).schema) == (tame.system, tame.schema)
 
 
-def key_of(spec="openai:gpt-4o", head="L1.H2", label="Colors", texts=("a", "b"), **changes):
+def key_of(spec="openai:gpt-4o", label="Colors", texts=("a", "b"), **changes):
     (caller,) = Panel(spec, JudgeSettings(**changes)).callers.values()
-    return caller.provider.cache_key(judge_request(Question(head, label, texts)))
+    return caller.provider.cache_key(judge_request(Question(label, texts)))
 
 
 def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else():
     same = [
-        key_of(head="L9.H9"),
         key_of(concurrency=1, timeout=1.0, retries=9, budget=1.0, max_tokens=77, cache=Path("elsewhere")),
         key_of("openai:gpt-4o@http://localhost:1/v1"),  # a gateway to the same model
     ]
@@ -182,7 +181,7 @@ def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
 
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():
-    question = Question("L0.H0", "Colors", ("a red door",) * 5)
+    question = Question("Colors", ("a red door",) * 5)
     (known,) = Panel("openai:gpt-4o").estimate_cost([question] * 2)  # equal questions are one request
     (unknown,) = Panel("openai:unheard-of").estimate_cost([question])
     spending = Spending("estimated")

@@ -12,7 +12,7 @@ from ccs.judges.question import Question, worked_examples
 from ccs.texts.pools import make_pool
 from tests.support.llm_server import SERVERS, LLMServer, cut, refuse, reply, status
 
-QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
+QUESTIONS = [Question(f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 
 
 def test_stand_ins_and_models_sit_in_one_panel(settings):
@@ -20,7 +20,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
     tags = make_pool("small", rows)
     with LLMServer() as server:
         panel = Panel(f"tags,{server.spec}", settings, tags=tags)
-        answers = panel.judge([*QUESTIONS[:2], Question("L9.H9", "Empty", ())])
+        answers = panel.judge([*QUESTIONS[:2], Question("Empty", ())])
     assert [[[j.verdict for j in texts] for texts in judges] for judges in answers] == [
         [[True, False], [True, True]],
         [[True, False], [True, True]],
@@ -76,7 +76,7 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(se
         with pytest.raises(InputError, match="does not accept the key"):
             Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS)
         assert len(server.asked) == 2  # nothing was sent after the refusal of the key
-        Panel(server.spec, settings).judge([QUESTIONS[0], replace(QUESTIONS[0], head_key="L5.H5")])
+        Panel(server.spec, settings).judge([QUESTIONS[0], QUESTIONS[0]])
         assert len(server.asked) == 2  # equal questions are one request, whose answer was kept
 
 

@@ -13,10 +13,7 @@ from ccs.texts.score import HeadScore
 
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces"}
 """Synthetic sets on which each head is ablated alone, and all random sets are: most of a set's cost."""
-FURTHER_K_SETS = {
-    *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),
-    *("world/subjects", "world/colors"),
-}
+FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined", "world/subjects", "world/colors"}
 """Sets with ablation sets at further K: those of the paper's table 3, and two synthetic ones."""
 FURTHER_KINDS = ("high", "low", "random")
 """Ablation sets at a further K: what the paper prints (high), and what to compare it with."""

@@ -62,9 +62,7 @@ def describe_needs(settings: Settings) -> str:
     models, estimates, embeddings = [], [], 0.0
     for of_model in settings.by_model():
         if of_model.clip.startswith(HUB):
-            raise InputError(
-                f"{of_model.clip}: its configuration is on the Hub, and --dry-run fetches nothing."
-            )
+            raise InputError(f"{of_model.clip}: its configuration is on the Hub; --dry-run fetches nothing.")
         source = sources.find_model(of_model.clip)
         encoder = sources.known_encoder(source, of_model.layers)
         heads = len(encoder.heads)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,7 @@ def _open_people(name: str, settings: Settings, tell: Callable[[str], None]) -> 
     else:
         people, attribute, left_out = open_people(name, settings.attribute, settings.eval_images)
         if left_out:
-            note = (
-                f"{attribute}: left out groups of fewer than {SMALLEST} people: {format_left_out(left_out)}"
-            )
+            note = f"{attribute}: left out groups of under {SMALLEST} people: {format_left_out(left_out)}"
             tell(f"{people.name}, {note}")
             fingerprint = digest([people.fingerprint, note])  # of the people that are left
             people = replace(people, notes=(*people.notes, note), fingerprint=fingerprint)
@@ -147,9 +145,7 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 def question(data: EvaluationSet) -> str:
     """Hash all that matters of a dataset besides its images: labels, classes, templates, groups, captions."""
     images = {"images", "clips", "digests", "fingerprint", "source", "skipped", "notes"}
-    return digest(
-        {field.name: getattr(data, field.name) for field in fields(data) if field.name not in images}
-    )
+    return digest({name: value for name, value in vars(data).items() if name not in images})
 
 
 # Pixels -------------------------------------------------------------------------------------------------

@@ -25,9 +25,8 @@ Spans = Mapping[Head, Sequence[Span]]
 def known_pool(settings: Settings) -> Pool:
     """Return the pool of texts, or as many texts as long as the longest of `reference` if that isn't here."""
     if settings.texts == REFERENCE and find_reference() is None:
-        return make_pool(
-            REFERENCE, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(settings.all_ks[-1])]
-        )
+        texts = [(str(i).zfill(REFERENCE_LONGEST), None) for i in range(settings.all_ks[-1])]
+        return make_pool(REFERENCE, texts)
     return load_pool(settings.texts or "photographs")
 
 
@@ -96,9 +95,7 @@ class Judging:
         """Estimate the cost of each LLM for so many heads, if all of them have the pool's longest texts."""
         texts, k = tuple(sorted(self.pool.texts, key=len)[-self.ks[-1] :]), self.ks[0]
         labels = self.llm_labeler.estimate_cost({Head(0, 0): texts[:k]}) if self.llm_labeler else ()
-        judged = self.panel.estimate_cost(
-            [Question("L0.H0", "Backgrounds", part) for part in (texts[:k], texts[k:])]
-        )
+        judged = self.panel.estimate_cost([Question("Backgrounds", part) for part in (texts[:k], texts[k:])])
         return [CostEstimate.total(part.judge, [part] * heads) for part in (*labels, *judged)]
 
     def label(self, spans: Spans) -> dict[Head, Labeled]:
@@ -125,7 +122,7 @@ class Judging:
         """
         k = self.ks[0]
         questions = {
-            (head, first): Question(str(head), label, texts)
+            (head, first): Question(label, texts)
             for head, label in sorted(labels.items())
             for first, last in ((0, k), (k, None))
             if label is not None and (texts := tuple(span.text for span in spans[head][first:last]))

@@ -202,9 +202,7 @@ class Run:
             labeled = once(partial(judging.label, spans))
         causes = Counter(answer.cause for answer in labeled.values() if answer.cause)
         for cause, n in causes.items():
-            self.notices.append(
-                f"The labeler named no concept for {count(n, 'head')}, a later run asks again: {cause}"
-            )
+            self.notices.append(f"No label for {count(n, 'head')}: a later run asks again: {cause}")
         self.tables["labels"] = [
             {"layer": head.layer, "head": head.head, "label": answer.label, "given": answer.wording}
             | {"labeler": judging.labeler["name"]}
