@@ -25,7 +25,7 @@ class InputError(ValueError):
         ...     Head.parse("L11")
         ... except InputError as error:
         ...     print(error)
-        'L11' is not the name of a head, such as L11.H5 (layer 11, head 5).
+        'L11' is not the name of a head; L11.H5 is head 5 of layer 11.
     """
 
 
