@@ -176,6 +176,8 @@ def is_active(module: Any) -> bool:
 def head_dim(module: Any) -> int:
     """Return the dimension of the heads of an attention module."""
     size = getattr(module, "head_dim", None)
+    if size is None and not hasattr(module, "v_proj"):
+        raise InputError(f"{type(module).__name__} has no head_dim, so its heads are unknown.")
     return int(module.v_proj.out_features // module.num_heads if size is None else size)
 
 
@@ -253,7 +255,8 @@ class _ReadsProjection(Intercepted):
 @cache
 def _intercepted_class(plain: Any, projection: str) -> type:
     forward = next(cls.__dict__["forward"] for cls in plain.__mro__ if "forward" in cls.__dict__)
-    reads = forward is nn.MultiheadAttention.forward or plain.__name__ == "AttentionPool2d"
+    reads = forward is nn.MultiheadAttention.forward
+    reads |= (plain.__name__, projection) == ("AttentionPool2d", "c_proj")  # timm's has proj, and calls it
     content = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
     content |= {"_ccs_plain": plain, "_ccs_projection": projection}
     return type(plain.__name__, (_ReadsProjection if reads else _CallsProjection, plain), content)

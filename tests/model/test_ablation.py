@@ -15,6 +15,7 @@ import torch.distributed as dist
 import transformers
 from accelerate import cpu_offload
 from accelerate.hooks import attach_align_device_hook
+from timm.models import nest
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.distributed.device_mesh import init_device_mesh
@@ -199,6 +200,15 @@ def test_nn_multihead_attention(options, sizes):
 # Inside a block --------------------------------------------------------------------------------------------
 
 
+def test_the_pool_of_timms_resnets():
+    pool = nn.Sequential(timm.layers.AttentionPool2d(8, feat_size=2, num_heads=2)).eval()
+    images, weight = torch.randn(2, 8, 2, 2), pool[0].proj.weight
+    with torch.no_grad(), ccs.ablate(pool, "L0.H1"):
+        ablated = pool(images)
+        weight[:, 4:] = 0
+    torch.testing.assert_close(ablated, pool(images))
+
+
 def test_projections_changed_inside_stay_changed_and_are_ablated_once(encoder):
     class Merging(nn.Linear):  # as loralib's, which writes to its weight
         def train(self, mode=True):
@@ -336,6 +346,7 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
         (encoder, "L1.H0=mean", "needs images"),
         (tiny_model, "T9.H0", "outside this model"),
         (shared, "L1.H0", "Layer 1 shares its attention"),
+        (nn.Sequential(nest.Attention(8, 2)), "L0.H1", "Attention has no head_dim, so its heads"),
         (languages.pixtral(), "L0.H1", "PixtralVisionModel inside Llava.* isn't built like CLIP's"),
     ):
         with pytest.raises(ccs.InputError, match=message), ccs.ablate(model, heads):
