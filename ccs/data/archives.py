@@ -42,7 +42,7 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
         words = re.split("[-_ /]+", names[path])
         tables[" ".join(word for word in words if word.casefold() not in SPLITS)].append(path)
     notes = [
-        f"{len(paths)} of {int(total[1])} files of one table are there, such as {paths[0]}"
+        f"only {len(paths)} of {int(total[1])} shards are there, such as {paths[0]}"
         for paths in tables.values()
         if (total := re.search(r"-of-(\d+)", paths[0])) and int(total[1]) != len(paths)
     ]
@@ -57,7 +57,7 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
 
 
 def _is_named(name: str, split: str) -> bool:
-    """Return True if a folder or file of a path without number is called as a split."""
+    """Return True if a folder of a path, or its file, has the name of the split."""
     return bool(split) and split in [SPLITS.get(part.casefold(), part) for part in name.split("/")]
 
 

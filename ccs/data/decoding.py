@@ -38,16 +38,18 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
     Raises:
         ValueError: If no white is known for its values: LAB, 32-bit gray outside of `_eight_bits`, or deep
-            gray with a transparent value, of 12 bits, or with white as 0.
+            gray that has a transparent value, is signed, of 12 bits, or inverted (white is 0).
         OSError: If its file is not complete.
     """
     if image.mode not in _MODES and not image.mode.startswith("I;16"):
         raise ValueError(f"images of the mode {image.mode} are not supported; save it as RGB")
     from_pgm = image.format == "PPM" and image.mode == "I"  # Pillow scales a PGM's values to 65,535
     is_deep = image.mode in ("I", "F") or image.mode.startswith("I;16")
-    tags = getattr(image, "tag_v2", {})  # of a TIFF
-    if is_deep and ("transparency" in image.info or tags.get(262) == 0 or 12 in tags.get(258, ())):
-        raise ValueError("deep gray that is transparent, of 12 bits, or with white as 0 is not supported")
+    tags = getattr(image, "tag_v2", {})  # of a TIFF: whether white is 0, bits, and 2 for signed values
+    white_is_0, bits, signs = tags.get(262) == 0, tags.get(258, ()), tags.get(339, ())
+    is_signed = 16 in bits and 2 in signs
+    if is_deep and ("transparency" in image.info or white_is_0 or 12 in bits or is_signed):
+        raise ValueError("deep gray that is transparent, signed, of 12 bits, or inverted is not supported")
     image.load()
     image = ImageOps.exif_transpose(image)
     if is_deep:

@@ -127,7 +127,7 @@ def _list_repository(record: DatasetRecord) -> tuple[str, list[str]]:
         paths = [path for path in paths if not _NOT_NEEDED.search(path)]
         loose = [path for path in paths if path.lower().endswith(VIDEOS)]
         return commit, [record.annotations, *(loose or filter(_ARCHIVE.fullmatch, paths))]
-    endings = (".parquet", ".tar")
+    endings = (".parquet",) if record.untrusted else (".parquet", ".tar")  # only Parquet is sandboxed
     return commit, [path for path in paths if path.lower().endswith(endings) or path == record.names_file]
 
 

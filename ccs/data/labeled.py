@@ -226,9 +226,9 @@ def _read_groups(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
 
-    More than a dozen numbers, such as ages, are grouped by tens ("20-29"). Next to two others, a negative
-    number means that the group isn't known. A column that the user doesn't name is no attribute if it is
-    another for each of more than a dozen rows.
+    More than a dozen numbers, such as ages, are grouped by tens ("20-29"). A negative number means
+    unknown, unless the column has only two numbers. A column that the user doesn't name is no attribute if
+    it has another value in each of more than a dozen rows.
     """
     groups: dict[str, list[str]] = {}
     notes: list[str] = []

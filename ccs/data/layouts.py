@@ -92,14 +92,15 @@ def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
     """Read images with labels from their names, from folders, or from a table or files next to them."""
     labeled, table = record.kind != "images", ""
     notes: list[str] = []
-    records, used = _webdataset(files) if labeled else ([], set())
-    if records:
-        notes = [f"labels are those of files next to the images, such as {as_text(min(used))}"]
+    records, used = _webdataset(files) if labeled and record.known else ([], set())
     if not records and record.known:
         records, table = _as_published(files, record)
     if not records:
         files = files.descend(split, record.split) if labeled or split else files
-        if table := next((path for path in TABLES if labeled and path in files.openers), ""):
+        records, used = _webdataset(files) if labeled else ([], set())
+        if records:
+            notes = [f"labels are those of files next to the images, such as {as_text(min(used))}"]
+        elif table := next((path for path in TABLES if labeled and path in files.openers), ""):
             records = _read_table(files, table, files.images)
         elif labeled:
             records, notes = _label_by_folder(files)
@@ -200,7 +201,7 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], list[str]]:
         notes = [f"the folders {listed} are read as classes, not as splits"]
     if deeper := [] if are_domains else [path for path in paths if path.count("/") > 1]:
         notes.append(
-            f"folders inside those of classes don't count, such as {as_text(deeper[0].rpartition('/')[0])}"
+            f"folders inside class folders are ignored, such as {as_text(deeper[0].rpartition('/')[0])}"
         )
     return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], notes
 
@@ -245,8 +246,8 @@ def match(
 ) -> list[str | None]:
     """Find each row's file: that path, or the longest end of it that fits one file alone.
 
-    The file of a row that isn't there must not be replaced by one of the same name in another folder. Only if
-    no row fits otherwise, folders may have been renamed.
+    A missing file is never replaced by one of the same name in another folder, unless no row has a file:
+    the folders were renamed then.
 
     Args:
         rows: Paths as a table has them.

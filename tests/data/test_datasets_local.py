@@ -79,7 +79,8 @@ def test_deep_gray_of_other_kinds_is_refused():
     tiff, tag = saved(gray, "TIFF"), struct.Struct("<HHII")
     white_is_0 = tiff.replace(tag.pack(262, 3, 1, 1), tag.pack(262, 3, 1, 0))
     of_12_bits = tiff.replace(tag.pack(258, 3, 1, 16), tag.pack(258, 3, 1, 12))
-    for data in (saved(gray, transparency=0), white_is_0, of_12_bits):
+    signed = saved(gray, "TIFF", tiffinfo={339: 2})
+    for data in (saved(gray, transparency=0), white_is_0, of_12_bits, signed):
         assert decoding.problem(data).startswith("deep gray that is transparent")
 
 
@@ -139,7 +140,7 @@ def test_class_folders(tmp_path):
     dataset = open_dataset(str(tmp_path / "animals"))
     assert dataset.classes == ("mammal", "test", "train")
     assert "test, train are read as classes, not as splits" in dataset.notes[-2]
-    assert dataset.notes[-1] == "folders inside those of classes don't count, such as test/owl"
+    assert dataset.notes[-1] == "folders inside class folders are ignored, such as test/owl"
     rows = "file,label,split\ntest/owl/1.png,a,train\nmammal/1.png,b,test"
     write(tmp_path / "animals/labels.csv", rows.encode())
     dataset = open_dataset(str(tmp_path / "animals"))
@@ -168,13 +169,24 @@ def test_where_labels_come_from_is_said(tmp_path):
         write(tmp_path / path, noisy(number))
     dataset = open_dataset(str(tmp_path))
     assert dataset.classes == ("photo", "sketch")
-    assert dataset.notes == ("folders inside those of classes don't count, such as photo/test",)
+    assert dataset.notes == ("folders inside class folders are ignored, such as photo/test",)
     for label, path in zip("ab", paths, strict=False):
         write((tmp_path / path).with_suffix(".json"), json.dumps({"label": label}).encode())
     dataset = open_dataset(str(tmp_path))
     assert (dataset.classes, dataset.notes[0][:17]) == (("a", "b"), "no label: 2 files")
     assert dataset.notes[1] == "labels are those of files next to the images, such as photo/test/1.json"
     assert len(open_images(str(tmp_path)).images) == 4
+
+
+def test_the_splits_of_a_webdataset_are_kept_apart(tmp_path):
+    for number in range(6):
+        folder = tmp_path / ("train", "test")[number // 4]
+        write(folder / f"{number}.png", noisy(number))
+        write(folder / f"{number}.cls", b"ab"[number % 2 :][:1])
+    dataset = open_dataset(str(tmp_path))
+    assert (len(dataset.images), dataset.classes) == (2, ("a", "b"))
+    assert dataset.notes[0] == "not in the split test: 8 files, for example train/0.cls"
+    assert len(open_dataset(str(tmp_path), split="train").images) == 4
 
 
 @pytest.mark.parametrize("table", ["labels.csv", "metadata.jsonl"])
@@ -238,7 +250,7 @@ def test_files_of_other_names_are_not_mixed(tmp_path):
     assert hard.labels.tolist() == [0, 1]
     assert hard.notes == (
         "not in the split test: 1 file test_hard-00000-of-00001.parquet",
-        "1 of 2 files of one table are there, such as test-00000-of-00002.parquet",
+        "only 1 of 2 shards are there, such as test-00000-of-00002.parquet",
     )
     assert open_tables(tmp_path / "held", {"train": two, "holdout": other}).labels.tolist() == [0, 1]
     names = open_tables(tmp_path / "names", {"cats": two, "dogs": other})

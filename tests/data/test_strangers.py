@@ -82,6 +82,7 @@ def test_a_hostile_set_gets_a_sentence(hub):
         ("train.parquet", b"PAR1 not really PAR1", "cannot be read as Parquet"),
         ("train.parquet", as_parquet(pa.array(elsewhere, CELL)), "None of the 3 images"),
         ("train.parquet", as_parquet([1, 2], label=[1, 2]), "no column of images; the columns are label, "),
+        ("train.tar", b"never opened outside of the sandbox", "no Parquet files"),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no Parquet files"),
     ):
         hub.put("datasets", PHOTOGRAPHS, {file: data})
