@@ -270,13 +270,15 @@ def match(
     matched: list[str | None] = []
     for row in rows:
         parts = _parts(row, endings)
-        fits = {file: _fit(parts, file_parts, strict) for file, file_parts in by_name[parts[0]].items()}
+        candidates = by_name[parts[0]]
+        fits = {file: _fit(parts, candidates[file], strict=False) for file in candidates}
         longest = max(fits.values(), default=0)
         best = [file for file, fit in fits.items() if fit == longest > 0]
-        if len(best) > 1:
+        fitting = [file for file in best if _fit(parts, candidates[file], strict)]
+        if fitting and len(best) > 1:
             two = " and ".join(map(as_text, best[:2]))
             raise InputError(f"{name}: {as_text(row)[:200]!r} fits two files, {two}; write more of its path.")
-        path = best[0] if best else None
+        path = fitting[0] if fitting else None
         if path and path in row_of:
             twice = f"{as_text(path)} twice, as {row_of[path]!r} and {row!r}"
             raise InputError(f"{name} names {twice}; an image has one row.")

@@ -32,6 +32,10 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
     assert gallery.skipped == ("left/3.png: no gender", "x/5.png: no such file")
     with pytest.raises(InputError, match="give the folder with the images"):
         open_gallery(str(tmp_path / "labels.csv"))
+    (tmp_path / "0.png").write_bytes((tmp_path / "right/0.png").read_bytes())
+    (tmp_path / "labels.csv").write_text("file,gender\nelsewhere/0.png,a\nleft/1.png,b")
+    with pytest.raises(InputError, match=r"fits two files, .*0\.png and .*0\.png; write more of its path"):
+        open_gallery(str(tmp_path))
 
 
 def test_ages_are_grouped_by_tens_unless_they_number_the_rows():
