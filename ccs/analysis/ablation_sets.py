@@ -5,7 +5,7 @@ The names (`AblationName`) are: `none`; `high`, `moderate`, `low` (heads of that
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one ablation set each);
 `concept:Colors` (the high heads with that label as given) and, where labels are spellings of one concept,
 `concept:Colors (all spellings)`; `single:L7.H2`; `published-high`,
-`published-concept:Colors` and so on (the heads that the study lists); `published-random` (its control: five
+`published-concept:Colors` and so on (the heads that the paper lists); `published-random` (its control: five
 sets of heads that are not high); `high@7` and so on (levels from 7 texts per head, where 7 is not the main
 K). The same seed gives the same ablation sets on every machine.
 
@@ -88,7 +88,7 @@ class AblationName:
 
     @property
     def is_random(self) -> bool:
-        """True for sets drawn to stand beside the high heads, the study's own included."""
+        """True for random sets that are compared with the high heads, including the paper's."""
         return self.base_kind == "random"
 
     @property

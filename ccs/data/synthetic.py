@@ -184,7 +184,7 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
     "faces": 600 plain faces with no cue of an occupation and nothing around them, 60 per cell, K = 60. What
     lies around moves a face's embedding more than its group does, and would hide a skew.
     "counterfactuals": 20 occupations with their props, four scenes each, shown in all ten groups; an
-    occupation's prompt ranks its own 40 images, with K = 10, the default of the study's code.
+    occupation's prompt ranks its own 40 images, with K = 10, the default of the paper's code.
 
     Args:
         name: "faces" or "counterfactuals".

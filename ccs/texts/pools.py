@@ -122,7 +122,7 @@ def _read_table(source: str, name: str) -> list[tuple[str, str | None]]:
     return [(row["text"], row.get("concept")) for row in rows]
 
 
-# The study's pool ------------------------------------------------------------------------------------------
+# The paper's pool ------------------------------------------------------------------------------------------
 
 
 def find_reference() -> Path | None:

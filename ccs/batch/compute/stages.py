@@ -40,7 +40,7 @@ T = TypeVar("T")
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 LOST = "Another process of this run has ended. What is finished is kept; the same command continues."
 _WAIT = timedelta(days=7)
-"""A process waits this long for the others: the first may be asking language models for hours."""
+"""A process waits this long for the others: the first may query LLM judges for hours."""
 
 
 class Lost(InputError):
