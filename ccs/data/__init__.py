@@ -1,7 +1,7 @@
-"""Datasets and galleries, whatever their source, and the records of those known by name (known_sets.toml).
+"""Datasets and galleries from any source, and the records of the known datasets (known_sets.toml).
 
-Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. The order is fixed, so
-labels and groups have the same index as their image. Every set can be pickled, for a run's other processes.
+Images are lazy sequences: `images[i]` decodes image i, and `len(images)` decodes nothing. Their order is
+fixed, so an image, its label, and its groups have the same index. Sets can be pickled, for other processes.
 """
 
 import tomllib
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lazy(Sequence[T]):
-    """A sequence whose items are made from their keys on every access and not kept."""
+    """A sequence that makes each item from its key at every access, without a cache."""
 
     make: Callable[[Any], T]
     keys: Sequence[Any]
@@ -38,10 +38,10 @@ class Lazy(Sequence[T]):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BaseSet:
-    """What all sets have.
+    """Fields of all sets.
 
-    `fingerprint` changes with any image or clip and their order. `skipped`: images that cannot be used, each
-    with the reason. `notes`: how the source was read, such as files that are no images, or merged names.
+    `fingerprint` changes with any image or clip, and with their order. `skipped`: unusable images, each with
+    the reason. `notes`: remarks on how the source was read, such as ignored files or merged names.
     """
 
     name: str
@@ -72,8 +72,8 @@ class BaseSet:
 class ImageSet(BaseSet):
     """Images without labels.
 
-    `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
-    share; None if there are no files.
+    `digests`: uint8 [images, 32], the SHA-256 of each image's file, which identifies images that two sets
+    share; None if the images have no files.
     """
 
     images: Sequence[Image.Image]
@@ -84,9 +84,9 @@ class ImageSet(BaseSet):
 class ClassificationSet(ImageSet):
     """Images with one class each.
 
-    `labels`: int64 [images], index into `classes`. A template holds `{}` where the class goes. `subsets`:
-    name -> classes that are also scored among themselves. `groups`: column -> str array [images], groups of
-    images next to their class, such as the place of Waterbirds.
+    `labels`: int64 [images], index into `classes`. `{}` in a template stands for the class. `subsets`: name
+    -> numbers of classes that are also scored among themselves. `groups`: column -> str array [images],
+    groups of images other than their class, such as the place in Waterbirds.
     """
 
     labels: np.ndarray
@@ -111,10 +111,10 @@ AnySet = ImageSet | RetrievalSet
 class BiasSet(ImageSet):
     """Images of people, each with its group in one or more attributes, and the prompts that rank them.
 
-    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking. A template holds `{}`
-    where the occupation goes. `pools`: str array [images], the only occupation whose prompt ranks the image;
-    None if every prompt ranks all images. `units`: int64 array [images], the same number for images that
-    differ only in their group and are therefore resampled together; None if each image is its own unit.
+    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking. `{}` in a template
+    stands for the occupation. `pools`: str array [images], the only occupation whose prompt ranks the image;
+    None if every prompt ranks all images. `units`: int64 array [images], equal numbers for images that differ
+    only in their group and are therefore resampled together; None if each image is resampled alone.
     """
 
     groups: Mapping[str, np.ndarray]
@@ -126,31 +126,40 @@ class BiasSet(ImageSet):
 
     @property
     def main(self) -> str:
-        """The attribute that is meant where none is named: gender, or else the first."""
+        """The default attribute: gender, or else the first."""
         return "gender" if "gender" in self.groups else next(iter(self.groups))
 
 
-# Those known by name --------------------------------------------------------------------------------------
+# Known datasets -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRecord:
-    """The description of an evaluation set, available before it is opened.
+    """The description of a dataset, available before the dataset is opened.
 
-    kind: "classification", "videos", "bias" or "images".
-    hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
-    commit that the revision is when it begins, and its manifest names it.
-    image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or
-    "file". names_file: a file in the repository with one name per line.
-    first_word: classes are the first words of these names.
-    joined: the words of a class are joined by underscores.
-    renames: class or group -> its name here. templates: the name of the templates.
-    annotations, frames: the file with captions of videos, frames per video.
-    groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
-    roughly how much is downloaded, for the split alone if it has its own files.
-    sample: the number of its images that are drawn by default, if not all.
-    large: streamed if only part of it is needed. untrusted: read in the sandbox.
-    verified: how the id and the columns were checked.
+    Attributes:
+        kind: "classification", "videos", "bias", or "images".
+        hub, config, split, revision: Its address on the Hub; without `hub`, a local copy is needed. A run
+            pins the commit of the revision when it begins.
+        image, label: Its columns.
+        names: The source of class names: "column" (the labels themselves), "wordnet", or "file".
+        names_file: A file in the repository with one class name per line.
+        first_word: Whether a class is the first word of its label.
+        joined: Whether the words of a class are joined by underscores in prompts.
+        renames: Class or group -> its name here.
+        templates: The name of its templates.
+        subsets: Name -> classes that are also scored among themselves.
+        annotations, frames: The file with captions of videos, and frames per video.
+        groups, k: Attribute -> column, and attribute -> cut-off.
+        rows, class_count: The expected numbers of rows and classes; 0 if unknown.
+        approximate: Whether `rows` is rounded.
+        listed: The authors' file that lists the images of the split.
+        label_in_name: Whether the class is in the file name, as in the authors' archive.
+        gigabytes: The approximate size of the download.
+        large: Whether only a part is fetched if only a part is needed.
+        untrusted: Whether it is read in the sandbox.
+        sample: The number of images drawn by default; 0 for all.
+        verified: How the id and the columns were checked.
     """
 
     name: str
@@ -187,17 +196,17 @@ class DatasetRecord:
 
     @property
     def known(self) -> bool:
-        """True for a set that is known by name."""
+        """Whether this is the record of a known dataset."""
         return SOURCES.get(self.name) is self
 
     def require_recorded(self, source: str, count: int, recorded: int, unit: str = "images") -> None:
-        """Check that a copy of a known set has as many images, classes, or clips as the set.
+        """Check that a copy of a known dataset is complete.
 
         Args:
             source: The copy, in messages.
-            count: The number in the copy.
+            count: The number of images, classes, or clips in the copy.
             recorded: The number in the record; 0 if it isn't known.
-            unit: Of what.
+            unit: A noun for what is counted.
 
         Raises:
             InputError: If the numbers differ.
@@ -208,7 +217,7 @@ class DatasetRecord:
 
     @property
     def address(self) -> str:
-        """Its place on the Hub: id, configuration and split."""
+        """Its address on the Hub: id, configuration, and split."""
         return " ".join(filter(None, (self.hub or "local copy", self.config, self.split)))
 
 
@@ -222,7 +231,7 @@ ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 
 
 def templates(name: str) -> tuple[str, ...]:
-    """Return the templates of that name in known_sets.toml."""
+    """Return the templates with this name in known_sets.toml."""
     if name == "imagenet":
         import open_clip
 

@@ -1,4 +1,4 @@
-"""Choose the Parquet or tar files of a configuration and split, among the files of a folder or on the Hub."""
+"""Choose the Parquet or tar files of a configuration and split from the files of a folder or repository."""
 
 import re
 from collections import defaultdict
@@ -19,8 +19,8 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
         split: As in `read_files`.
 
     Raises:
-        ValueError: If there are none.
-        InputError: If they are several tables, such as the configurations of a set on the Hub.
+        ValueError: If there are no such files.
+        InputError: If they belong to several tables, such as configurations of a set on the Hub.
     """
     archives = files.ending_in(".parquet") or files.ending_in(".tar")
     of_config = [path for path in archives if f"/{record.config}/" in f"/{path}"]
@@ -33,7 +33,7 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
     wanted = split or record.split
     splits = {path: wanted if _is_named(names[path], wanted) else _split_of(path) for path in archives}
     if split == "train" and record.hub and not record.known and not any(splits.values()):
-        split = ""  # as the Hub calls the rows of a set without splits
+        split = ""  # the Hub calls the only split of a set "train"
     files = files.only(archives, "no file of this set").in_split(splits, split, record.split)
     if exact := [path for path in files.openers if _is_named(names[path], files.split)]:
         files = files.only(exact, f"not in the split {files.split}")  # "test" and not "test_hard"
@@ -57,17 +57,17 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
 
 
 def _is_named(name: str, split: str) -> bool:
-    """Return True if a folder of a path, or its file, has the name of the split."""
+    """Return True if the split is the name of a folder or file in the path."""
     return bool(split) and split in [SPLITS.get(part.casefold(), part) for part in name.split("/")]
 
 
 def _split_of(path: str) -> str:
-    """Return the split that a whole word of a path names; "" if there is none, or several."""
+    """Return the split that is a whole word of a path; "" if there is none, or more than one."""
     words = {*re.split(r"[^a-z]+", splitext(path.casefold())[0])} & SPLITS.keys()
     splits = {SPLITS[word] for word in words}
     return splits.pop() if len(splits) == 1 else ""
 
 
 def _without_number(path: str) -> str:
-    """Return a path without its ending and the number of a part, such as the `-00001-of-00007` of shards."""
+    """Return a path without its ending and its number, such as `-00001-of-00007` of a shard."""
     return re.sub(r"[-_. ]?(\d+-of-\d+.*|\d+)$", "", splitext(path)[0]).strip("/")

@@ -1,4 +1,4 @@
-"""Clips from video files: frames from the middle of equal intervals, decoded by PyAV."""
+"""Clips from videos: frames from the middle of equal intervals, decoded by PyAV."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from ccs.errors import InputError, require
 
 
 def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
-    """Decode the frames that are shown at the middle of equal parts of a video's duration.
+    """Decode the frames that a video shows at the middle of equal parts of its duration.
 
     Args:
         video: The video, or its path.
         count: The number of frames.
 
     Returns:
-        The frames; if the stream breaks off, the last good one is repeated.
+        The frames. If the stream breaks off, the last good frame is repeated.
 
     Raises:
         OSError, ValueError: If no frame can be decoded.
@@ -37,7 +37,7 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
         try:
             for frame in container.decode(stream):
                 now = frame.time - start if frame.time is not None else 0.0
-                # `shown` stays on the screen until this frame.
+                # The current frame stays on the screen until this one.
                 while current_frame is not None and len(taken) < count and times[len(taken)] < now:
                     taken.append(_upright(current_frame))
                 if len(taken) == count:
@@ -53,16 +53,16 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
 
 
 def _upright(frame: Any) -> Image.Image:
-    """Return a frame as an image, rotated as the file says; phones store upright clips on their side."""
+    """Return a frame as an image, rotated as the file says. Phones store upright clips on their side."""
     image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True)  # counterclockwise, in degrees
 
 
 @contextmanager
 def _opened(video: bytes | str | Path) -> Iterator[tuple[Any, Any, float]]:
-    """Open a video: its container, its stream, and its seconds. Raises OSError or ValueError."""
+    """Open a video, and yield its container, stream, and length in seconds. Raises OSError or ValueError."""
     require("data", "av")
-    import av  # here, because only clips need it and its import is slow
+    import av  # here, because only clips need it, and the import is slow
 
     container: Any
     with av.open(BytesIO(video) if isinstance(video, bytes) else video) as container:
@@ -76,7 +76,7 @@ def _opened(video: bytes | str | Path) -> Iterator[tuple[Any, Any, float]]:
 
 
 def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) -> RetrievalSet:
-    """Make clips of rows of videos.
+    """Make clips from rows of videos.
 
     Args:
         record: The set's record, with frames per clip.

@@ -1,4 +1,4 @@
-"""Decode an image the same way from every source: files, PIL images, zips, Parquet cells, and uploads."""
+"""Decode images in the same way from every source: files, PIL images, zips, Parquet cells, and uploads."""
 
 import io
 import struct
@@ -9,15 +9,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ccs import sandbox
 
 FORMATS, MOST_PIXELS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"), 40_000_000
-"""The formats of an untrusted image, and its most pixels."""
+"""The formats and the maximum number of pixels of an untrusted image."""
 SHORT, LONG = 512, 2048
-"""The most pixels of the shorter and the longer side of an untrusted image; a model sees 64 to 448."""
+"""Pixels to which the shorter and longer sides of an untrusted image are reduced; models see 64 to 448."""
 Pixels = tuple[tuple[int, int], bytes]
 """Width and height, and the RGB values of each pixel."""
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError)
 """Pillow's errors for a file that is truncated, corrupt, no image, or absurdly large."""
 COMPLETE: set[bytes] = set()
-"""SHA-256 of images that are known to be complete, which needn't be decoded again to know it."""
+"""SHA-256 of images that are known to be complete, and needn't be decoded for a check."""
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "I", "F")
 
 
@@ -33,13 +33,13 @@ def decode(data: bytes) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert a PIL image (its first frame) to RGB.
 
-    The image is turned as its EXIF tag says, transparency is laid over white, and deep gray is scaled to 8
-    bits. Palettes, CMYK, and other usual modes are converted.
+    The EXIF orientation is applied, transparent parts become white, and gray of 16 or 32 bits is scaled to 8
+    bits. Palettes, CMYK, and other common modes are converted.
 
     Raises:
-        ValueError: If no white is known for its values: LAB, 32-bit gray outside of `_eight_bits`, or deep
-            gray that has a transparent value, is signed, of 12 bits, or inverted (white is 0).
-        OSError: If its file is not complete.
+        ValueError: If the value of white isn't known: for LAB, for 32-bit gray that `_eight_bits` refuses,
+            and for 16-bit or 32-bit gray with transparency, signed, of 12 bits, or inverted.
+        OSError: If the file isn't complete.
     """
     if image.mode not in _MODES and not image.mode.startswith("I;16"):
         raise ValueError(f"images of the mode {image.mode} are not supported; save it as RGB")
@@ -64,8 +64,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _eight_bits(values: np.ndarray, is_16_bit: bool) -> np.ndarray:
     """Scale gray values to 8 bits.
 
-    White is 65,535 for 16 bits, 255 or 65,535 for whole numbers of 32 bits, and 1 or 255 for fractions:
-    the first that holds all values.
+    White is 65,535 for 16 bits, 255 or 65,535 for integers of 32 bits, and 1 or 255 for floats: the smallest
+    that no value exceeds.
 
     Raises:
         ValueError: If values are negative, not finite, or above these.
@@ -80,7 +80,7 @@ def _eight_bits(values: np.ndarray, is_16_bit: bool) -> np.ndarray:
 
 
 def untrusted_image(data: bytes) -> Image.Image:
-    """Decode in the sandbox, no larger than `small` makes it. Raises InputError."""
+    """Decode and shrink an image in the sandbox, as `small` does. Raises InputError."""
     size, values = sandbox.run(small, data, title="An image", seconds=3.0)
     return Image.frombytes("RGB", size, values)
 
@@ -89,7 +89,7 @@ def small(data: bytes) -> Pixels:
     """Decode an untrusted image and shrink it to at most `SHORT` by `LONG` pixels.
 
     Raises:
-        OSError, ValueError, ...: One of `UNREADABLE` if the bytes are not a usual image.
+        OSError, ValueError, ...: One of `UNREADABLE` if the bytes are not an image of a common format.
     """
     with Image.open(io.BytesIO(data), formats=FORMATS) as file:
         _require_usual_size(file)
@@ -111,11 +111,11 @@ def _require_usual_size(image: Image.Image) -> None:
 def problem(data: bytes, formats: tuple[str, ...] | None = None) -> str:
     """Return why the bytes are not a complete image, or "".
 
-    JPEG is decoded at an eighth of its size, which reads all of its data at little cost.
+    A JPEG is decoded at an eighth of its size, which reads all of its data in little time.
 
     Args:
         data: The encoded image.
-        formats: The formats allowed for an untrusted image, whose size is checked too; None allows all.
+        formats: The formats allowed for an untrusted image, whose size is also checked; None allows all.
     """
     if not data:
         return "empty file"

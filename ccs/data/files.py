@@ -1,6 +1,6 @@
-"""List the files of a folder, a zip, or a tar as one mapping from paths to files, and choose among them.
+"""List the files of a folder, a zip, or a tar as one mapping from paths to files, and choose some of them.
 
-Nothing disappears: a file that isn't used is counted under a reason in `Files.notes`.
+Files that aren't used are counted by reason in `Files.notes`.
 """
 
 import lzma
@@ -28,25 +28,25 @@ from ccs.files import as_text
 
 _WORDS = {"test": "test testing", "validation": "val valid validation dev eval", "train": "train training"}
 SPLITS = {word: split for split, words in _WORDS.items() for word in words.split()}
-"""Each word that names a split. Of several splits the first of `test`, `validation`, and `train` is read."""
+"""Word -> the split that it names. By default, the first of `test`, `validation`, and `train` is read."""
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts")
 NO_IMAGE = "not an image"
 LINK = "a link in an archive"
 _HIDDEN = re.compile(r"(?:[^/]*/)*?(?:\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(?=/|\Z)")
-"""A path up to its first hidden part."""
+"""Matches a path up to its first hidden part."""
 _BROKEN = (BadZipFile, NotImplementedError, EOFError, zlib.error, lzma.LZMAError)
-"""Errors of a damaged member of a zip, or one that is packed in another way."""
+"""Errors of a damaged zip member, or of one with an unsupported compression."""
 _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
-"""Formats that Pillow lists, but whose files are rarely images of a dataset."""
+"""Formats that Pillow lists, although their files are rarely images of a dataset."""
 
 Opener = Callable[[], IO[bytes]]
 """Opens a file, wherever it is; it can be pickled."""
 _Listed = Iterator[tuple[str, Opener | str]]
-"""Paths, each with what opens its file, or the reason why it isn't used."""
+"""Paths, each with its opener, or with the reason why the file isn't used."""
 
 
-@dataclass(frozen=True, eq=False)  # a file that replaces another is new to `_zip`
+@dataclass(frozen=True, eq=False)  # compared by identity, so that `_zip` opens a replaced file again
 class OnDisk:
     """Opens the file at a path."""
 
@@ -63,9 +63,9 @@ class Files:
 
     Attributes:
         source: Their folder or archive, in messages.
-        openers: Path -> what opens the file.
-        notes: A sentence for each kind of file that isn't used.
-        split: The split that was chosen, "" if there was no choice.
+        openers: Path -> the file's opener.
+        notes: A count for each kind of file that isn't used.
+        split: The chosen split; "" if there was no choice.
     """
 
     source: str
@@ -80,7 +80,7 @@ class Files:
 
     @cached_property
     def images(self) -> list[str]:
-        """The paths of images: known endings, and files of no known type whose first bytes are an image's."""
+        """The paths of images, by their ending, or by their first bytes if the ending has no known type."""
         return [path for path, opener in self.openers.items() if _is_image(path, opener)]
 
     def ending_in(self, *endings: str) -> list[str]:
@@ -99,16 +99,16 @@ class Files:
         """Keep some files, and count the others.
 
         Args:
-            paths: Paths of the files.
-            reason: The reason under which the others are counted, by their ending if it is `NO_IMAGE`.
-            below: The first part of these paths, which is cut off.
+            paths: The files to keep.
+            reason: The reason for the others' count. `NO_IMAGE` counts them by ending.
+            below: A prefix that is removed from the paths.
         """
         chosen = set(paths)
         openers = {path.removeprefix(below): self.openers[path] for path in self.openers if path in chosen}
         return replace(self, openers=openers, notes=self.notes + _count(reason, self.openers.keys() - chosen))
 
     def unpack(self, archives: Iterable[str]) -> "Files":
-        """Replace archives at these paths by their members, each below the path of its archive."""
+        """Replace these archives by their members, whose paths begin with the path of the archive."""
         openers = dict(self.openers)
         for path in archives:
             members = list_files(openers.pop(path), path).openers
@@ -121,13 +121,13 @@ class Files:
         Args:
             splits: Path -> its split, or "".
             split: The split to read; "" for `usual`.
-            usual: The split to read if it is there, or else the first of test, validation, and train.
+            usual: The default split. If it doesn't exist, the first of test, validation, and train is read.
 
         Returns:
-            The files of the split; all files if they aren't splits.
+            The files of the split; all files if there are no splits.
 
         Raises:
-            InputError: If a split is requested that is not there.
+            InputError: If the requested split doesn't exist.
         """
         known = {*splits.values()} - {""}
         if not split and not known:
@@ -140,14 +140,14 @@ class Files:
         return replace(self.only(inside, f"not in the split {chosen}"), split=chosen)
 
     def descend(self, split: str = "", usual: str = "") -> "Files":
-        """Enter a wrapper around all images, and one of the splits if all top folders are splits.
+        """Enter a single folder around all images, and one of the splits if all top folders are splits.
 
         Args:
             split: As in `in_split`.
             usual: As in `in_split`.
 
         Raises:
-            InputError: If a split is requested that is not there, or two folders are one split.
+            InputError: If the requested split doesn't exist, or two folders are the same split.
         """
         files, entered = self, False
         while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
@@ -206,14 +206,15 @@ def _is_image(path: str, opener: Opener) -> bool:
 
 
 def list_files(place: Path | Opener, source: str) -> Files:
-    """List the files in a folder or an archive; a Parquet file is the only one of its list.
+    """List the files in a folder or an archive, or a single Parquet file.
 
     Args:
-        place: A folder, a file, or what opens one.
+        place: A folder, a file, or an opener of a file.
         source: Its name in messages.
 
     Raises:
-        InputError: If it is no folder, zip, tar, or Parquet file, or names a file twice or outside of it.
+        InputError: If it isn't a folder, zip, tar, or Parquet file, or if it names a file twice or outside of
+            the archive.
     """
     openers: dict[str, Opener] = {}
     unused: dict[str, set[str]] = defaultdict(set)
@@ -241,7 +242,7 @@ def list_files(place: Path | Opener, source: str) -> Files:
 
 
 def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
-    """List a folder at any depth. Links are followed, except to a folder that is already above."""
+    """List a folder at any depth. Links are followed, except those to a folder above them."""
     real = os.path.realpath(folder)
     if real in above:
         yield prefix.rstrip("/"), "a link to a folder above it"
@@ -257,7 +258,7 @@ def _in_folder(folder: str, prefix: str, above: frozenset[str]) -> _Listed:
 
 
 def _in_archive(opener: Opener) -> _Listed:
-    """List a zip by the names that it unpacks to, a tar that isn't compressed, or one Parquet file."""
+    """List a zip under the names that it unpacks to, an uncompressed tar, or one Parquet file."""
     with opener() as stream:
         start = stream.read(512)
         stream.seek(0)
@@ -273,7 +274,7 @@ def _in_archive(opener: Opener) -> _Listed:
             raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
         name = member.filename
-        if not member.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be
+        if not member.flag_bits & 0x800:  # without a declared encoding; often UTF-8
             with suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
         if member.flag_bits & 1:
@@ -286,7 +287,7 @@ def _in_archive(opener: Opener) -> _Listed:
 
 @lru_cache(maxsize=4)
 def _zip(archive: Opener, process: int) -> ZipFile:
-    """Open a zip; each process opens it again, for a shared file has one position."""
+    """Open a zip, once per process, because a shared file has a single position."""
     return ZipFile(archive.path if isinstance(archive, OnDisk) else archive())
 
 

@@ -1,6 +1,7 @@
-"""Sets on the Hub: the files of a pinned revision, parts of large or untrusted sets, and videos.
+"""Sets on the Hub: files of a pinned revision, parts of large or untrusted sets, and videos.
 
-An untrusted set is read in the sandbox, without a token. No path or address in a card or a row is followed.
+An untrusted set is read in the sandbox, without the user's token. Paths and addresses in cards and rows are
+never followed.
 """
 
 import glob
@@ -23,9 +24,9 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 
 MOST, MAX_BYTES = 5000, 2**30
-"""The most that is read of an untrusted dataset: images, and their bytes."""
+"""Maximum number of images read from an untrusted set, and of their bytes."""
 MOST_FILES = 4
-"""The most Parquet files of which part is read."""
+"""Maximum number of Parquet files of which a part is read."""
 _ARCHIVE = re.compile(r"(.*\.(?:zip|tar))(?:\.part.*)?", re.IGNORECASE)
 _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 _EXPLANATIONS = {
@@ -37,12 +38,12 @@ _EXPLANATIONS = {
     "RevisionNotFoundError EntryNotFoundError": "needs a file or revision that {hub!r} no longer has",
     "Exception": "could not be read from {hub!r} ({text}): check what is there",
 }
-"""Classes of errors of the Hub's client -> what to do; the first that is an error's is taken."""
+"""Classes of errors of the Hub's client -> explanation; the first class that an error has is used."""
 
 
 @dataclass(frozen=True)
 class OnHub:
-    """A set on the Hub: its record, which has the address, and the split to read."""
+    """A set on the Hub: its record, with its address, and the requested split."""
 
     record: DatasetRecord
     split: str
@@ -50,8 +51,8 @@ class OnHub:
     def open_rows(self, max_rows: int | None) -> Rows:
         """Read the rows of a set.
 
-        Of a large set of which part is needed, and of at most `MOST` rows of an untrusted one, evenly spaced
-        row groups of evenly spaced Parquet files are fetched; others are downloaded whole.
+        For part of a large set, and for an untrusted set (at most `MOST` rows), evenly spaced row groups of
+        evenly spaced Parquet files are fetched. Other sets are downloaded whole.
 
         Args:
             max_rows: Maximum number of rows; None for all.
@@ -86,7 +87,7 @@ class OnHub:
 
 @contextmanager
 def _explained(record: DatasetRecord) -> Iterator[None]:
-    """Turn errors of the Hub's client into an InputError that says what to do."""
+    """Turn errors of the Hub's client into an InputError with an explanation."""
     try:
         yield
     except (InputError, MemoryError):
@@ -100,9 +101,9 @@ def _explained(record: DatasetRecord) -> Iterator[None]:
 
 
 def _list_repository(record: DatasetRecord) -> tuple[str, list[str]]:
-    """Return the commit of a set's revision and its files; without a connection, those downloaded earlier.
+    """Return the commit of a set's revision, and its files, or without a connection the files in the cache.
 
-    Of videos, the files are the annotations, and loose videos or else archives.
+    The files of a set of videos are its annotations, and its loose videos or else its archives.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -132,14 +133,14 @@ def _list_repository(record: DatasetRecord) -> tuple[str, list[str]]:
 
 
 def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[str, Opener]:
-    """Download files of a set, and join archives in numbered parts, once.
+    """Download files of a set that aren't in the cache, and join archives that are stored in parts.
 
     Returns:
-        Path in the repository -> what opens the file.
+        Path in the repository -> the file's opener.
     """
     from huggingface_hub import constants, snapshot_download
 
-    # By its name, the revision is known later without a connection.
+    # A revision that is downloaded by its name can be found later without a connection.
     revision = commit if re.fullmatch("[0-9a-f]{40}", record.revision) else record.revision
     options: dict[str, Any] = {"endpoint": endpoint(), "repo_type": "dataset", "revision": revision}
     patterns = [*map(glob.escape, paths)]
@@ -160,7 +161,7 @@ def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> dict[
 
 
 def _open_remote(server: str, record: DatasetRecord, commit: str, path: str) -> IO[bytes]:
-    """Open a file on the Hub; server: the Hub's address, which a sandbox may not know yet."""
+    """Open a file on the Hub. `server` is the Hub's address, which a sandboxed process may not know."""
     from huggingface_hub import HfFileSystem
 
     token = False if record.untrusted else None

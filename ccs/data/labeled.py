@@ -1,4 +1,4 @@
-"""Make sets of rows: images with classes, and people with their groups, as a record or the columns tell."""
+"""Make sets from rows: images with classes, and people with groups, by the record or the columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
     """Make the set that a record describes.
 
     Args:
-        record: The set's record; its kind says what is made.
+        record: The set's record, with the kind of the set.
         rows: Its rows.
-        sample: The images to draw, from each class, group, or folder.
+        sample: The sample to draw from each class, group, or folder.
         names: The names of the classes.
 
     Raises:
-        InputError: If the rows don't make such a dataset.
+        InputError: If the rows don't fit this kind.
     """
     if rows.are_videos:
         return make_clips(record, rows, sample.max_rows)
@@ -50,7 +50,7 @@ def make_set(record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[
 def _make_classes(
     record: DatasetRecord, rows: Rows, sample: Sample, names: Sequence[str]
 ) -> ClassificationSet:
-    """Make images with one class each; names are those of the classes, in the order of their numbers."""
+    """Make images with one class each; `names` are class names in the order of their numbers."""
     column = next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
     numbers, classes, notes = _number_classes(record, rows, column, names)
     record.require_recorded(rows.source, len(classes), record.class_count, "classes")
@@ -88,7 +88,7 @@ def _make_classes(
 def _number_classes(
     record: DatasetRecord, rows: Rows, column: str, names: Sequence[str]
 ) -> tuple[list[int], list[str], list[str]]:
-    """Return each row's class number (-1: none), the classes' names, and notes."""
+    """Return each row's class number (-1 for none), the names of the classes, and notes."""
     labels, listed = rows.strings(column), rows.classes.get(column, ())
     is_bare = not listed and any(type(x) in (int, float) and x == x for x in rows.columns[column])
     numbers = {*labels} - {"", "-1"}
@@ -122,7 +122,7 @@ def _number_classes(
 
 
 def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the names for the classes.
+    """Return the user's names for the classes.
 
     Args:
         classes: The classes.
@@ -130,7 +130,7 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
         source: The set's name in messages.
 
     Raises:
-        InputError: If there are more or fewer names than classes.
+        InputError: If the numbers of names and classes differ.
     """
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
@@ -155,15 +155,16 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 def make_people(
     record: DatasetRecord, rows: Rows, sample: Sample = ALL, attributes: Sequence[str] = ()
 ) -> BiasSet:
-    """Make images of people with groups; K is a tenth of them, occupations and templates are the paper's.
+    """Make images of people with groups. K is a tenth of them; occupations and templates are the paper's.
 
-    A known set has the groups and cut-offs of its record; if only a part is used, these shrink with it.
+    A known set has the groups and cut-offs of its record; those of a sample are proportionally smaller.
 
     Args:
         record: The set's record.
         rows: Its rows, with columns of groups.
-        sample: The images to draw, from each group.
-        attributes: The columns of groups; by default those of usual names with 2 to 50 groups, or else all.
+        sample: The sample to draw from each group.
+        attributes: The columns of groups. By default those with a usual name, or else all, if they have 2 to
+            50 groups.
 
     Raises:
         InputError: If no column groups the images.
@@ -210,7 +211,7 @@ def _gallery(groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str,
 
 
 def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
-    """Return attribute -> column: the user's, or else those of usual names, or else all."""
+    """Return attribute -> column: the user's choice, or else those with usual names, or else all."""
     columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
     is_free = "group" not in columns
     column_of = {"group" if name == "label" and is_free else name.replace("_", " "): name for name in columns}
@@ -224,11 +225,11 @@ def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
 def _read_groups(
     source: str, columns: Mapping[str, list[str]], refused: dict[str, str], by_user: bool
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return each row's groups by attribute, and notes on merged groups and columns of no groups.
+    """Return each row's group by attribute, and notes on merged groups and on columns without groups.
 
-    More than a dozen numbers, such as ages, are grouped by tens ("20-29"). A negative number means
-    unknown, unless the column has only two numbers. A column that the user doesn't name is no attribute if
-    it has another value in each of more than a dozen rows.
+    More than a dozen different numbers, such as ages, are grouped by tens ("20-29"). A negative number means
+    unknown, unless the column has only two numbers. If the user doesn't name a column, it isn't an attribute
+    if each of more than a dozen rows has a different value.
     """
     groups: dict[str, list[str]] = {}
     notes: list[str] = []
@@ -259,8 +260,8 @@ def _groups_of_sets(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return each row's groups and occupation in SocialCounterfactuals.
 
-    A row names the two attributes that its set varies, in either order, and its caption ends with the
-    occupation. Groups are "" in sets that don't vary all of the record's attributes.
+    A row names the two attributes that its set varies, in any order. Its caption ends with the occupation.
+    Groups are "" in sets that don't vary all attributes of the record.
     """
     pairs = zip(*(cells[name] for name in _SETS[:4]), strict=True)
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
@@ -276,10 +277,10 @@ def _groups_of_sets(
 def _pools_of_sets(
     record: DatasetRecord, pools: np.ndarray, sets: np.ndarray, notes: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the fields of occupations that rank their own images.
+    """Return the fields of a gallery in which each occupation ranks its own images.
 
-    An occupation is left out if it has fewer images than the largest cut-off, or only those of one set: these
-    can't be resampled, nor split into the halves of cross-fitted metrics.
+    An occupation is left out if it has fewer images than the largest cut-off, or images of one set only.
+    These can't be resampled or split into halves for cross-fitted metrics.
     """
     smallest = max(record.k.values())
     counts = {name: ((pools == name).sum(), len({*sets[pools == name]})) for name in paper.occupations()}

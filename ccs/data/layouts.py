@@ -20,22 +20,22 @@ from ccs.errors import InputError
 from ccs.files import as_text, read_rows
 
 PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
-"""The columns that may hold the path of a row's file, the first first."""
+"""Columns that may hold the path of a row's file, in order of preference."""
 FAIRFACE_TABLES = ("label_val.csv", "fairface_label_val.csv")
 _Row = tuple[str | None, dict[str, Any]]
-"""The path of an image, None for one that isn't there, and cells."""
+"""The path of an image (None if the file is missing), and the row's cells."""
 
 
 @dataclass(frozen=True)
 class Local:
-    """A set in a folder or a file: its record, the split to read, and the path."""
+    """A set in a folder or a file: its record, the requested split, and the path."""
 
     record: DatasetRecord
     split: str
     path: Path
 
     def open_rows(self, max_rows: int | None) -> Rows:
-        """Read all rows, of which the user's sample of `max_rows` is drawn later."""
+        """Read all rows; the sample of `max_rows` is drawn later."""
         try:
             return read_files(list_files(self.path, as_text(str(self.path))), self.record, self.split)
         except OSError as error:  # of a table; one of an image is a reason to skip it
@@ -44,16 +44,16 @@ class Local:
 
 
 def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
-    """Read the rows of files.
+    """Read files into rows.
 
     Args:
-        files: A folder's, an archive's, or one Parquet file.
-        record: The dataset's record. Of a known dataset, the layouts of its authors and its repository are
-            read too. Of images without labels (kind "images"), a folder is read whole.
-        split: The split to read; "" for the record's, or else the first of test, validation, and train.
+        files: The files of a folder or an archive, or one Parquet file.
+        record: The dataset's record. A known dataset may also have the layout of its authors or of its
+            repository. A folder of unlabeled images (kind "images") is read whole.
+        split: The split to read; by default the record's, or else the first of test, validation, and train.
 
     Raises:
-        InputError: If the layout is not one of these, or a copy of a known dataset isn't as recorded.
+        InputError: If the layout is unknown, or a copy of a known dataset differs from its record.
     """
     are_videos = record.kind == "classification" and not files.images and files.ending_in(*VIDEOS)
     kinds = (".parquet",) * (record.known or not files.images) + (".tar",) * (not files.images)
@@ -89,7 +89,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
 
 
 def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
-    """Read images with labels from their names, from folders, or from a table or files next to them."""
+    """Read images, with labels from a table, from files next to them, from folders, or from their names."""
     labeled, table = record.kind != "images", ""
     notes: list[str] = []
     records, used = _webdataset(files) if labeled and record.known else ([], set())
@@ -114,7 +114,7 @@ def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
 
 
 def _videos(files: Files, record: DatasetRecord) -> Rows:
-    """Read videos, or archives of them, with captions from a table: the record's, or the only one."""
+    """Read videos, possibly in archives, with captions from the record's table, or else the only table."""
     tables = files.ending_in(".json", ".jsonl", ".csv")
     tables = [path for path in tables if path.rpartition("/")[2] == record.annotations] or tables
     if len(tables) != 1:
@@ -143,7 +143,7 @@ def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:
 
 
 def _webdataset(files: Files) -> tuple[list[_Row], set[str]]:
-    """Return a row for each image of a WebDataset, or none, and the files that hold their cells."""
+    """Return the rows of a WebDataset, and the files with their cells; both are empty for other files."""
     siblings: dict[str, dict[str, str]] = defaultdict(dict)
     for path in files.openers:
         folder, _, name = path.rpartition("/")
@@ -168,7 +168,7 @@ def _webdataset(files: Files) -> tuple[list[_Row], set[str]]:
 
 
 def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[str, ...] = ()) -> list[_Row]:
-    """Return the rows of a table, matched with these paths; endings make no difference."""
+    """Return the rows of a table, matched with these paths regardless of `endings`."""
     title = f"{as_text(files.source)}/{table}"
     rows = read_rows(files.read(table), title)
     columns = dict.fromkeys(name for row in rows for name in row)
@@ -181,7 +181,7 @@ def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[s
 
 
 def _label_by_folder(files: Files) -> tuple[list[_Row], list[str]]:
-    """Label images by the folder they lie in; of domain/class/image, the domain is its own column."""
+    """Label images by their folder. In domain/class/image, the domain becomes a separate column."""
     paths = [path for path in files.images if "/" in path]
     classes: dict[str, set[str]] = defaultdict(set)
     for path in paths:
@@ -207,13 +207,13 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], list[str]]:
 
 
 def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]:
-    """Read a known dataset as its authors publish it; nothing if it isn't laid out so.
+    """Read a known dataset in its authors' layout.
 
-    FairFace has a table of labels, and a folder of images per margin. Food-101 and Oxford-Pets have the class
-    in the path or name of an image, and may list the images of a split.
+    FairFace has a table of labels, and a folder of images per margin. In Food-101 and Oxford-Pets, the path
+    or the name of an image has the class, and a file may list the images of a split.
 
     Returns:
-        The rows, and the table.
+        The rows, empty for another layout, and the table.
     """
     if record.kind == "bias":
         table = next((path for path in files.openers if path.endswith((*FAIRFACE_TABLES, *TABLES))), "")
@@ -244,20 +244,20 @@ def _as_published(files: Files, record: DatasetRecord) -> tuple[list[_Row], str]
 def match(
     rows: Sequence[str], files: Sequence[str], name: str, endings: tuple[str, ...] = (), strict: bool = True
 ) -> list[str | None]:
-    """Find each row's file: that path, or the longest end of it that fits one file alone.
+    """Find each row's file: the one with the same path, or else with the longest common end of the path.
 
-    A missing file is never replaced by one of the same name in another folder, unless no row has a file:
-    the folders were renamed then.
+    A missing file isn't replaced by a file of the same name in another folder, unless no row has a file. In
+    that case the folders were probably renamed.
 
     Args:
-        rows: Paths as a table has them.
-        files: The paths of the files that are there.
+        rows: Paths in a table.
+        files: Paths of the existing files.
         name: The table's name in messages.
-        endings: Endings of files that make no difference.
-        strict: Whether folders have the same names.
+        endings: File endings that are ignored.
+        strict: Whether folders must have the same names.
 
     Returns:
-        The path of each row's file, None for a file that isn't there.
+        The path of each row's file, None for a missing file.
 
     Raises:
         InputError: If two files fit a row equally well, or two rows name the same file.
@@ -288,7 +288,7 @@ def match(
 
 
 def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
-    """Return a path's parts, the last first: one kind of slash, no ".", no space around, Unicode composed."""
+    """Return a path's parts from last to first, with normalized slashes, spaces, and Unicode, without "."."""
     path = unicodedata.normalize("NFC", path.strip().replace("\\", "/"))
     if path.lower().endswith(endings):
         path = path.rpartition(".")[0]
@@ -297,9 +297,9 @@ def _parts(path: str, endings: tuple[str, ...]) -> list[str]:
 
 
 def _fit(parts: Sequence[str], file_parts: Sequence[str], strict: bool) -> int:
-    """Return the number of parts that two paths share at their end, more if all, 0 for another split's.
+    """Return the number of parts that two paths share at their end, plus 1 if they are equal.
 
-    If `strict`, also 0 if the folders above these parts have other names.
+    The number is 0 if the folders above these parts name different splits or, if `strict`, differ at all.
     """
     pairs = zip(parts, file_parts, strict=False)
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

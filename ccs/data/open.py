@@ -1,7 +1,7 @@
-"""Open a set by its name, folder, file, or id on the Hub, or draw it from the synthetic world.
+"""Open a set by its name, folder, file, or id on the Hub, or make it from synthetic images.
 
-What a user should know about how a set was read is in its `notes`, and logged as a warning, which commands
-and notebooks print.
+Remarks on how a set was read are in its `notes`. They are also logged as warnings, which commands and
+notebooks print.
 """
 
 import io
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=AnySet)
 
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
-"""The most that an upload may hold: images, and bytes once unpacked."""
+"""Maximum number of images in an upload, and of bytes after unpacking."""
 _HUB_ID = re.compile(
     r"(hf://datasets/)?([\w.-]{1,96}/[\w.-]{1,96})(?::(?:([\w./-]{1,96})/)?([\w.-]{1,96}))?", re.ASCII
 )
@@ -50,12 +50,12 @@ def open_dataset(
             file in a layout of docs/datasets.md, or an id on the Hub ("owner/name:split" or
             "owner/name:config/split", after "hf://datasets/" for an owner who isn't trusted).
         max_images: Maximum number of images, drawn at random from each class; of clips, the first. Synthetic
-            people are never reduced, because the cut-off of their ranking depends on their number.
+            people are never sampled, because the cut-off of their ranking depends on their number.
         classes: The names of the classes in prompts, in the order of their numbers. Folders and texts are
             numbered in alphabetical order, or by value if all are whole numbers.
         template: The prompt; `{}` is the class.
-        split: The split of a folder or of Parquet files, which "FOLDER:train" chooses too. By default the
-            first of test, validation, and train.
+        split: The split of a folder or of Parquet files; "FOLDER:train" is another way to choose it. By
+            default the first of test, validation, and train.
         seed: Seed of the sample; for "world/..." it gives fresh images.
 
     Returns:
@@ -163,8 +163,8 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         People with the groups that `open_gallery` takes by default.
 
     Raises:
-        InputError: If it is no such file, or holds more than `MOST_FILES` images, or `MOST_BYTES` once
-            unpacked.
+        InputError: If it isn't such a file, or holds more than `MOST_FILES` images or, after unpacking,
+            `MOST_BYTES`.
     """
     fields = sandbox.run(_read_upload, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
     return make_people(DatasetRecord(name=name, kind="bias"), of_plain(fields, name, "the file"))
@@ -181,7 +181,7 @@ def _read_upload(data: bytes) -> dict[str, Any]:
 def _open(
     spec: str, kind: str, sample: Sample, split: str, seed: int | None = None, classes: Sequence[str] = ()
 ) -> AnySet:
-    """Open any set; `kind` is that of a set which isn't known by name."""
+    """Open any set. `kind` is the kind of a set that isn't known by name."""
     if spec.startswith("world/"):
         return synthetic.open_set(spec.removeprefix("world/"), sample.max_rows, seed, classes)
     place = _find(spec, kind, split)
@@ -198,7 +198,7 @@ def _with_warnings(opened: T) -> T:
 
 
 def _find(spec: str, kind: str, split: str) -> Local | OnHub:
-    """Find a set; `kind` is that of a set which isn't known by name."""
+    """Find a set. `kind` is the kind of a set that isn't known by name."""
     path, _, word = spec.rpartition(":")
     if word.casefold() in SPLITS and (path in ALIASES | SOURCES or Path(path).expanduser().exists()):
         spec, split = path, split or word

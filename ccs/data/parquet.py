@@ -1,9 +1,9 @@
 """Read images and columns from Parquet files. A path or address in a cell is never followed.
 
-Rows are decoded in batches of at most 64 and about 32 MB, whatever the size of a row group. A writer may put
-a whole row group into one page, which then has to be in memory, compressed and not: a group of 440 MB costs
-1 GB (0.75 GB if its images can be packed). A file with a group above 1 GB, which could cost 2.3 GB, is
-refused.
+Rows are decoded in batches of at most 64 rows and about 32 MB, independent of the size of a row group. If a
+writer puts a whole row group into one page, that page is in memory both compressed and uncompressed: a group
+of 440 MB takes 1 GB (0.75 GB if its images can be compressed). A file with a group above 1 GB, which could
+take 2.3 GB, is refused.
 """
 
 import json
@@ -28,19 +28,19 @@ from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
-"""The usual names of a column of images."""
+"""Usual names of a column of images, in order of preference."""
 _BINARY = ("binary", "large_binary", "binary_view")
 AT_ONCE, BATCH_BYTES, GROUP_BYTES = 64, 2**25, 2**30
-"""Rows that are decoded at once, roughly their most bytes, and the most bytes of a row group."""
+"""Maximum number of rows decoded at once, roughly their maximum size, and the maximum size of a row group."""
 
 
 _Group = tuple[int, Opener, int]
-"""A row group: the set's row that it begins with, the file, and its number there."""
+"""A row group: the number of its first row in the set, its file, and its number in the file."""
 
 
 @lru_cache(maxsize=4)
 def _open(opener: Opener, process: int) -> pq.ParquetFile:
-    """Open a file, in each process anew; of one on the disk, pages are streamed."""
+    """Open a file, once per process. The pages of a file on disk are streamed."""
     if isinstance(opener, OnDisk):
         return pq.ParquetFile(opener.path, buffer_size=2**20, pre_buffer=False)
     return pq.ParquetFile(opener(), pre_buffer=False)
@@ -53,12 +53,14 @@ def read_parquet(
 
     Args:
         files: The files by path, in order.
-        record: The set's record. Of images without labels (kind "images"), no other columns are read.
+        record: The set's record. For unlabeled images (kind "images"), no other columns are read.
         source: Where the rows come from.
-        max_rows: Maximum number of rows, as many of each file, from evenly spaced row groups; by default all.
+        max_rows: Maximum number of rows, the same number from each file, in evenly spaced row groups; by
+            default all rows.
 
     Raises:
-        InputError: If a file is broken or has too large row groups, columns differ, or none holds images.
+        InputError: If a file is broken or has a row group that is too large, if columns differ, or if none
+            holds images.
     """
     groups: list[_Group] = []
     columns: dict[str, list[Any]] = {}
@@ -110,7 +112,7 @@ def read_parquet(
 
 
 def _choose_groups(metadata: pq.FileMetaData, count: int) -> range | list[int]:
-    """Choose evenly spaced row groups of a file, enough for `count` rows if all are equally large."""
+    """Choose evenly spaced row groups of a file, enough for `count` rows if all have the same size."""
     sizes = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
     if (largest := max(sizes, default=0)) > GROUP_BYTES:
         known = f"{largest >> 20:,} MB, and at most {GROUP_BYTES >> 20:,} MB are read"
@@ -119,14 +121,14 @@ def _choose_groups(metadata: pq.FileMetaData, count: int) -> range | list[int]:
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
-    """List the columns that hold images: the wanted one first, then those of usual names.
+    """List the columns of images: the preferred one first, then those with usual names, then others.
 
     Args:
         schema: The columns of the file.
-        wanted: The usual column.
+        wanted: The preferred column.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is no column of images.
     """
     columns = [column.name for column in schema if _holds_images(column.type)]
     if not columns:
@@ -143,7 +145,7 @@ def _holds_images(kind: pa.DataType) -> bool:
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the names of class numbers, by column, as `datasets` writes them next to a schema."""
+    """Return column -> class names, from the metadata that `datasets` writes into a schema."""
     with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         inner = {column: feature.get("feature", feature) for column, feature in features.items()}  # of lists
@@ -153,9 +155,9 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as text, a number, a truth value, or None; a list or record of one value is that value.
+    """Return a cell as text, a number, a Boolean, or None; a list or record of one value becomes that value.
 
-    Bytes, and lists and records of several values, which can't label images, stay as they are.
+    Bytes, and lists and records of several values, are returned unchanged. They can't label images.
     """
     if isinstance(cell, dict | list) and len(cell) <= 1:
         cell = next(iter(cell.values() if isinstance(cell, dict) else cell), None)
@@ -167,7 +169,7 @@ def _plain(cell: Any) -> Any:
 
 
 def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list[Any]:
-    """Replace class numbers of a column by names, if it has any: the files' lists may differ in order."""
+    """Replace the class numbers of a column by names, if it has any, since the order may differ by file."""
     if names is None:
         return cells
     numbers = {cell for cell in cells if cell not in (None, -1)}
@@ -178,7 +180,7 @@ def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list
 
 
 class ImageColumn:
-    """Encoded images by row. Rows are read in batches: the next rows are cheap, earlier ones begin again.
+    """Encoded images by row. They are read in batches: later rows are cheap, an earlier row starts again.
 
     Args:
         groups: The row groups, in order.
@@ -195,7 +197,7 @@ class ImageColumn:
         return ImageColumn, (self._groups, self._column)
 
     def __call__(self, row: int) -> bytes:
-        """Read the encoded image of a row. Raises OSError if there is none, even for a path to one."""
+        """Read the encoded image of a row. Raises OSError if there is none, or only a path to one."""
         if self._process != os.getpid():  # a forked process shares the position in the file
             ImageColumn.__init__(self, self._groups, self._column)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Rows of encoded images with columns: the one form in which every source is read."""
+"""Rows of encoded images with columns, the form into which every source is read."""
 
 import hashlib
 import html
@@ -33,14 +33,14 @@ class Sample:
             raise InputError(f"At least one image is needed, not {self.max_rows}.")
 
     def draw_rows(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
-        """Draw from the rows; each stratum gives one row if there is room, and then its share.
+        """Draw rows at random. Each stratum gives one row first, if there is room, and then its share.
 
         Args:
-            rows: The rows.
-            strata: A value for each row of the set; none for a sample from all.
+            rows: Row numbers.
+            strata: The stratum of every row of the set; empty for a sample without strata.
 
         Returns:
-            The rows drawn, in their order.
+            The drawn rows, in order.
         """
         if self.max_rows is None or self.max_rows >= len(rows):
             return rows
@@ -67,13 +67,13 @@ class Rows:
         name: The set's name, in messages.
         source: Where the rows come from.
         count: The number of rows.
-        read: Returns a row's encoded image; raises OSError for a row without one.
+        read: Returns a row's encoded image; raises OSError if the row has none.
         columns: Name -> cells, one per row: texts, numbers, or None.
         classes: Column -> its class names in the order of their numbers.
-        names: The names of the set's classes in the order of their numbers, from a file of its own.
+        names: The set's class names in the order of their numbers, if a separate file lists them.
         unusable: Columns that can neither label nor group images.
-        notes: What a user should know about how they were read.
-        by_folder: Whether the column `label` is the name of a folder.
+        notes: Remarks for the user on how the rows were read.
+        by_folder: Whether the column `label` holds folder names.
         are_videos: Whether the rows hold videos.
         untrusted: Whether images are decoded in the sandbox.
     """
@@ -92,7 +92,7 @@ class Rows:
     untrusted: bool = False
 
     def strings(self, column: str) -> list[str]:
-        """Return a column as tidy text, "" for an empty cell and NaN.
+        """Return a column as tidy text, with "" for empty cells and NaN.
 
         Raises:
             InputError: If there is no such column, or it cannot label images.
@@ -116,12 +116,12 @@ class Rows:
 
         Args:
             sample: The number of rows, and the seed.
-            left_out: Rows that are skipped, with the reason, or "" for rows that the set doesn't have.
-            strata: A value for each row of the set; the sample is drawn from each value's rows.
-            notes: More notes.
+            left_out: Row -> the reason why it is skipped, "" if the skip isn't reported.
+            strata: The stratum of every row; the sample is drawn from each stratum.
+            notes: Further notes.
 
         Returns:
-            The rows whose image can be read, and the fields of an `ImageSet` of them.
+            The readable rows, and the fields of their `ImageSet`.
 
         Raises:
             InputError: If no image can be read.
@@ -155,7 +155,7 @@ class Rows:
         }
 
     def _image_or_reason(self, row: int) -> bytes | str:
-        """Read a row's encoded image, or why there is none."""
+        """Return a row's encoded image, or the reason why there is none."""
         try:
             return self.read(row)
         except OSError as error:
@@ -164,11 +164,11 @@ class Rows:
             return error.strerror or str(error)
 
     def load(self, most_bytes: int) -> dict[str, Any]:
-        """Read all images, and return plain values, which may leave the sandbox, for `of_plain`.
+        """Read all images, and return plain values for `of_plain`, which can leave the sandbox.
 
         Args:
-            most_bytes: Maximum number of bytes of all images if they are untrusted. Then only usual formats
-                are allowed.
+            most_bytes: Maximum size of all images in bytes if they are untrusted, which also restricts them
+                to common formats; 0 for trusted images.
 
         Raises:
             InputError: If the images have more bytes.
@@ -190,7 +190,7 @@ def of_plain(fields: Mapping[str, Any], name: str, source: str) -> Rows:
     """Make rows of images in memory.
 
     Args:
-        fields: What `Rows.load` returned.
+        fields: The result of `Rows.load`.
         name: The set's name.
         source: Where the rows come from.
     """
@@ -204,7 +204,7 @@ def _in_memory(images: Sequence[bytes | str], row: int) -> bytes:
 
 
 def fingerprint(of_images: str, *labels: object) -> str:
-    """Hash the fingerprint of images and their labels, such as each image's class and the classes' names."""
+    """Hash the fingerprint of images together with their labels."""
     return hashlib.sha256("\x00".join([of_images, *map(repr, labels)]).encode()).hexdigest()
 
 
@@ -213,7 +213,7 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
 
     Args:
         count: The number of indices.
-        wanted: The most to choose; None for all.
+        wanted: Maximum number to choose; None for all.
     """
     if wanted is None or wanted >= count:
         return range(count)
@@ -224,15 +224,15 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
 
 
 def tidy(cell: object) -> str:
-    """Return a cell as text: entities resolved, Unicode composed, single spaces, whole floats as whole."""
+    """Return a cell as text: HTML entities resolved, NFC, single spaces, and 7.0 as "7"."""
     text = repr(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
     return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
 
 
 def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace names that are one text to a model by their most frequent spelling.
+    """Replace spellings of the same name by the most frequent one.
 
-    Case, spaces, underscores, hyphens, and invisible characters make no difference.
+    Spellings differ in case, spaces, underscores, hyphens, and invisible characters only.
 
     Returns:
         The spellings, and a note for each name that is merged into another.

@@ -1,7 +1,7 @@
-"""Evaluation sets of the synthetic world, from seeds that training never sees (below 10^6 or from 10^12 on).
+"""Evaluation sets of synthetic scenes, from seeds that training never uses (below 10^6 or from 10^12 on).
 
-Each set takes scenes from its own range of seeds, sets its factor to each value in turn, and leaves the other
-factors as the world draws them, so that classes differ systematically only in that factor.
+Each set takes scenes from its own range of seeds, sets one factor to each value in turn, and leaves the other
+factors random, so that classes differ systematically in that factor only.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ VERSION = 2  # raise it when the image of the same factors changes
 FRAMES = 8
 SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRESH = 10**6
-"""Scenes in the range of a seed, and the ranges that are left out because training may use them."""
+"""Number of scenes in the range of a seed, and number of ranges left to training."""
 _THINGS = AROUND["animal"] + AROUND["vehicle"]
 _WITH, _WITH_A = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
 _OF = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
@@ -37,7 +37,7 @@ CLASSES = {
     "letters": ("letter", words.LETTERS, 400_000, ("the letter {}", "a picture with the letter {}")),
     "food": ("food", AROUND["food"], 450_000, _WITH_A),
 }
-"""Dataset with classes -> the factor that is set, its values, the first seed, and the templates."""
+"""Dataset with classes -> the factor, its values, the first seed, and the templates."""
 GALLERIES = ("faces", "counterfactuals")
 NAMES = (*CLASSES, "clips", *GALLERIES)
 """All synthetic datasets and galleries."""
@@ -98,7 +98,7 @@ def _clip(s: Scene) -> list[Image.Image]:
 
 
 def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
-    """Yield the balanced world's scenes from number `start` on, or with a seed from its fresh range on."""
+    """Yield balanced scenes from number `start` on, or, with a seed, from the start of its fresh range."""
     if seed is not None:
         require_seed(seed)
         start += FRESH * (FRESH + seed)
@@ -106,7 +106,7 @@ def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
 
 
 def _fields(name: str, seed: int | None, scenes: Sequence[Scene], extra: str = "") -> dict[str, Any]:
-    """Return the fields that all sets of scenes have."""
+    """Return the fields that all synthetic sets have."""
     text = f"{VERSION} {extra} " + "\n".join(map(repr, scenes))
     title = f"world/{name}" if seed is None else f"world/{name} (seed {seed})"
     return {"name": title, "fingerprint": hashlib.sha256(text.encode()).hexdigest(), "source": SOURCE}
@@ -119,7 +119,7 @@ def open_set(
 
     Args:
         name: The set.
-        n: The number of images or clips; of people, always all.
+        n: The number of images or clips. Galleries always have all people.
         seed: As for `classification_set`.
         classes: Names of its classes in prompts.
 
@@ -161,7 +161,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
 
 
 def retrieval_set(n: int | None = None, seed: int | None = None) -> RetrievalSet:
-    """Make clips of 8 frames, each with its own caption, which names everything in it.
+    """Make clips of 8 frames, each with a unique caption that names everything in it.
 
     Args:
         n: The number of clips, by default 300.
@@ -181,8 +181,8 @@ def retrieval_set(n: int | None = None, seed: int | None = None) -> RetrievalSet
 def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
     """Make people balanced over gender presentation and skin tone.
 
-    "faces": 600 plain faces with no cue of an occupation and nothing around them, 60 per cell, K = 60. What
-    lies around moves a face's embedding more than its group does, and would hide a skew.
+    "faces": 600 plain faces without cues of an occupation and without surroundings, 60 per cell, K = 60.
+    Surroundings change a face's embedding more than its group does, and would hide a skew.
     "counterfactuals": 20 occupations with their props, four scenes each, shown in all ten groups; an
     occupation's prompt ranks its own 40 images, with K = 10, the default of the paper's code.
 
@@ -216,11 +216,11 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
 
 
 def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
-    """Make images of the synthetic world's own distribution, for head statistics.
+    """Make images of random synthetic scenes, for head statistics.
 
     Args:
         n: The number of images.
-        seed: Seed of the scenes; numbers that differ by 5 give the same.
+        seed: Seed of the scenes, modulo 5.
     """
     start = 20_000 * (seed % 5)
     scenes = [scene(number) for number in range(start, start + n)]

@@ -139,7 +139,7 @@ def test_the_registry_is_whole():
     for record in SOURCES.values():
         assert record.verified, record.name
         assert record.license, record.name
-    # Every set the study reports is registered, under the name that the comparison looks for.
+    # Every dataset in the paper is registered under the name that the comparison uses.
     claims = [claim for key in report.TABLES for claim in report.claims(key) if claim.dataset]
     looked_up_names = {name for claim in claims for name in report.dataset_names(claim)}
     assert {name.removesuffix(" (as-published)") for name in looked_up_names} - {"fairface"} <= set(SOURCES)
