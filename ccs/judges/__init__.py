@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -15,20 +15,16 @@ DEFAULT_MODELS = {"openai": "gpt-6.1-terra", "anthropic": "claude-sonnet-5-5", "
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
 DEFAULT, PAPER = "default", "paper"
 _PAPER_JUDGES = (
-    ("GPT-4o", "openai:gpt-4o", date(2027, 1, 14), "openai:gpt-5.4"),
-    ("Gemini 1.5 Pro", "google:gemini-1.5-pro", date(2025, 9, 24), "google:gemini-2.5-pro"),
-    (
-        "Claude 3.5 Sonnet",
-        "anthropic:claude-3-5-sonnet-20241022",
-        date(2025, 10, 28),
-        "anthropic:claude-sonnet-4-5",
-    ),
+    ("GPT-4o", "openai", "gpt-4o", date(2027, 1, 14), "gpt-5.4"),
+    ("Gemini 1.5 Pro", "google", "gemini-1.5-pro", date(2025, 9, 24), "gemini-2.5-pro"),
+    ("Claude 3.5 Sonnet", "anthropic", "claude-3-5-sonnet-20241022", date(2025, 10, 28), "claude-sonnet-4-5"),
 )
 """The paper's judges, the day on which each is shut down, and the model nearest to it in age."""
 _OPTION = r"(effort=\w+|temperature=\d+(\.\d+)?)"
 _SPEC = re.compile(
     rf"(?P<provider>{'|'.join(PROVIDERS)})(:(?P<model>[^@?\s]+))?"
-    rf"(@(?P<url>https?://(\[[\da-f:]+\]|[^/@:?\s]+)(:\d+)?(/[^@?\s]*)?))?(\?(?P<options>{_OPTION}(&{_OPTION})*))?"
+    rf"(@(?P<url>https?://(\[[\da-f:]+\]|[^/@:?\s]+)(:\d+)?(/[^@?\s]*)?))?"
+    rf"(\?(?!(?P<name>\w+)=[^&]*&(?P=name)=)(?P<options>{_OPTION}(&{_OPTION})?))?"  # each once
 )
 
 
@@ -57,8 +53,8 @@ class JudgeSettings:
     prices: Path | None = None
 
     def __post_init__(self) -> None:
-        positive = min(self.concurrency, self.timeout, self.max_tokens) > 0
-        if not positive or min(self.retries, self.delay, self.budget or 0) < 0:
+        positive = all(limit > 0 for limit in (self.concurrency, self.timeout, self.max_tokens))  # not NaN
+        if not positive or not all(limit >= 0 for limit in (self.retries, self.delay, self.budget or 0)):
             raise InputError(f"{self} must have positive limits; retries, delay, and budget may be 0.")
 
 
@@ -131,6 +127,6 @@ def paper_panel(today: date | None = None) -> list[JudgeSpec]:
     """Return the paper's three judges, each replaced by its nearest successor once it is shut down."""
     today = today or datetime.now(UTC).date()
     return [
-        JudgeSpec.parse(spec) if today < shut_down else replace(JudgeSpec.parse(successor), instead_of=name)
-        for name, spec, shut_down, successor in _PAPER_JUDGES
+        JudgeSpec(provider, model) if today < shut_down else JudgeSpec(provider, successor, instead_of=name)
+        for name, provider, model, shut_down, successor in _PAPER_JUDGES
     ]

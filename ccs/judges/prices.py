@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ccs.errors import InputError, require
+from ccs.files import read_text
 from ccs.judges import JudgeSpec
 from ccs.judges.provider import Request, Usage
 
@@ -62,9 +63,7 @@ def read_prices(path: Path | None) -> dict[str, Price]:
         InputError: The file can't be read or has another form.
     """
     try:
-        return {} if path is None else TypeAdapter(dict[str, Price]).validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"The price table {str(path)!r} cannot be read: {error.strerror}.") from None
+        return {} if path is None else TypeAdapter(dict[str, Price]).validate_json(read_text(path))
     except ValidationError as error:
         raise InputError(
             f"The price table {str(path)!r} is not valid ({error.errors()[0]['msg']}). {_form('NAME')}"
@@ -91,7 +90,7 @@ def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
             return lambda _: 0.0
         provider = {"provider_api_url": spec.base_url or ""}
         plain_model, _, host = spec.model.rpartition(":")
-        if urlsplit(spec.base_url or "").hostname == HUGGING_FACE and plain_model:
+        if plain_model and f"//{HUGGING_FACE}/" in f"{spec.base_url}/":
             model, provider = plain_model, {"provider_id": f"huggingface_{host}"}
     require("judges", "genai_prices")
     import genai_prices
@@ -101,11 +100,10 @@ def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
         with warnings.catch_warnings(action="ignore"):  # on kinds of prices that plain tokens don't have
             return float(genai_prices.calc_price(tokens, model, **provider).total_price)
 
-    try:
+    with suppress(LookupError):
         cost(Usage())
-    except LookupError:
-        return None
-    return cost
+        return cost
+    return None
 
 
 def no_price(spec: JudgeSpec) -> InputError:
@@ -125,8 +123,9 @@ def _form(name: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Return True if the address of a server is of this machine."""
-    host = urlsplit(url).hostname or ""
+    host = ""
     with suppress(ValueError):
+        host = urlsplit(url).hostname or ""
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost" or host.endswith(".localhost")
 

@@ -123,23 +123,31 @@ class Provider:
         import httpx2
         import openai
 
-        spec, timeout, variables = self.spec, self.settings.timeout, KEYS[self.spec.provider]
+        spec, variables = self.spec, KEYS[self.spec.provider]
         keys = filter(None, (os.environ.get(variable, "").strip() for variable in variables))
-        # Local servers need none, but the SDK needs a string.
-        if not (key := next(keys, "none" if spec.provider == "compatible" else "")):
+        # Local servers need none, but the SDK needs a string. Headers hold only plain characters.
+        key = next(keys, "none" if spec.provider == "compatible" else "")
+        if not key or not key.isascii() or not key.isprintable():
             raise InputError(
-                f"The judge {spec.name} needs a key in the environment variable {' or '.join(variables)}; "
-                "the judge `tags` and local servers (compatible:MODEL@URL) need none."
+                f"The judge {spec.name} needs a key in the environment variable {' or '.join(variables)} "
+                "of plain letters; the judge `tags` and local servers (compatible:MODEL@URL) need none."
             )
-        # httpx2 follows no redirect, which would send the key to another host.
-        self._client = openai.AsyncOpenAI(
-            api_key=key,
-            base_url=spec.base_url or SERVERS.get(spec.provider),
-            timeout=timeout,
-            max_retries=0,
-            default_headers={"Accept-Encoding": "identity"},
-            http_client=httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]}),
-        )
+        try:
+            # httpx2 follows no redirect, which would send the key to another host. `Caller` bounds the time.
+            self._client = openai.AsyncOpenAI(
+                api_key=key,
+                base_url=spec.base_url or SERVERS.get(spec.provider),
+                timeout=None,
+                max_retries=0,
+                default_headers={"Accept-Encoding": "identity"},
+                http_client=httpx2.AsyncClient(timeout=None, event_hooks={"response": [_bound]}),
+            )
+            _ = urllib.parse.urlsplit(str(self._client.base_url)).port  # checked only here
+        except (ImportError, OSError, ValueError) as error:
+            raise InputError(
+                f"{spec.name} can't be reached ({clean(str(error))}); check its address ({spec.base_url}), "
+                "and OPENAI_BASE_URL, HTTPS_PROXY, ALL_PROXY, and SSL_CERT_FILE in the environment."
+            ) from None
         return self._client
 
     async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
@@ -199,8 +207,6 @@ class Provider:
         if isinstance(error, openai.APIStatusError):
             message = error.message if isinstance(error.body, dict) else error.response.text
             return self._refused(error.status_code, message, error.response.headers)
-        if isinstance(error, openai.APITimeoutError):
-            return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, openai.APIConnectionError):
             reason = error.__cause__ or error
             usage = Usage() if isinstance(reason, httpx2.ConnectError) else None

@@ -136,6 +136,7 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated():
         ("compatible:qwen@ftp://user:hunter2@host", "'compatible:qwen@.* is not a judge"),
         ("openai:gpt-4o,openai:gpt-4o", "named twice"),
         ("openai:gpt-4o?temperature=hot", "is not a judge"),
+        ("openai:gpt-4o?effort=low&effort=high", "is not a judge"),
         ("anthropic?effort=low", "anthropic takes no effort or temperature"),
         ("tags", "tags is not available here"),
     ):
@@ -162,7 +163,8 @@ def test_prices_are_known_without_a_network(tmp_path):
         ("compatible:llama-3.3-70b-versatile@https://api.groq.com/openai/v1", {}, 0.00669),
     ):
         assert find_cost(JudgeSpec.parse(spec), prices)(usage) == pytest.approx(dollars), spec
-    for spec in [*DEFAULT_MODELS, *(spec for _, *specs in _PAPER_JUDGES for spec in specs[::2])]:
+    of_paper = (f"{provider}:{name}" for _, provider, *names in _PAPER_JUDGES for name in names[::2])
+    for spec in [*DEFAULT_MODELS, *of_paper]:
         assert find_cost(JudgeSpec.parse(spec), {})(usage) > 0
 
 
@@ -178,6 +180,13 @@ def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
         Panel("openai:unheard-of", JudgeSettings(budget=1.0))
+
+
+@pytest.mark.parametrize("name", ["budget", "timeout", "delay"])
+def test_a_limit_that_is_no_number_is_refused(name):
+    """NaN is in no order: no cost would exceed it."""
+    with pytest.raises(InputError, match=f"{name}=nan"):
+        JudgeSettings(**{name: float("nan")})
 
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():

@@ -146,6 +146,32 @@ def test_a_missing_key_names_its_variable(server, settings, monkeypatch):
     assert not server.asked
 
 
+SURROUNDINGS = {
+    "a key with a dash of a word processor": {"OPENAI_API_KEY": "sk\u2013abcdef"},
+    "a key on two lines": {"OPENAI_API_KEY": "sk-abc\ndef"},
+    "a proxy without its package": {"ALL_PROXY": "socks5://localhost:9"},
+    "a proxy of another protocol": {"ALL_PROXY": "ftp://localhost:9"},
+    "no certificates": {"SSL_CERT_FILE": "/nowhere.pem"},
+    "a port too high": {"OPENAI_BASE_URL": "http://localhost:99999/v1"},
+}
+
+
+@pytest.mark.parametrize("variables", SURROUNDINGS.values(), ids=SURROUNDINGS)
+def test_an_environment_that_allows_no_request_is_named(settings, variables, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (name,) = variables
+    with pytest.raises(InputError, match=name) as error:
+        Panel("openai", settings).require_keys()
+    assert "abc" not in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["localhost:99999", "[::::]:80"])
+def test_an_address_that_there_cannot_be_is_named(settings, place):
+    with pytest.raises(InputError, match=re.escape(place)):
+        Panel(f"compatible:m@http://{place}/v1", settings).require_keys()
+
+
 def test_effort_and_temperature_are_sent(server, settings):
     if server.kind != "anthropic":
         ((judgments,),) = Panel(f"{server.spec}?effort=low&temperature=0", settings).judge([QUESTION])
