@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccs.results import Collection
 
 PORT = Parameter(validator=Number(gte=1, lte=65535))
-SWITCH_SECONDS = 5e-4  # that a thread holds Python's lock; PyTorch takes it anew for each of its many steps
+SWITCH_SECONDS = 5e-4  # how long a thread holds Python's lock, which PyTorch takes for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -120,7 +120,7 @@ def start(settings: Settings) -> None:
 
 
 def load_results(place: str | None) -> Collection:
-    """Load results, by default the local ones over the bundled. Raises InputError if the place has none."""
+    """Load results, by default the bundled and the local ones, which win. Raises InputError without any."""
     from ccs import results
 
     if place:
@@ -139,8 +139,8 @@ main = Command(Settings, start, interrupted="Interrupted.")
 def bound_memory() -> None:
     """Let glibc keep two heaps, and return freed blocks of a megabyte or more to the system.
 
-    By default each thread gets a heap, and freed memory stays in it: three minutes of `benchmarks.hostile`
-    then take 2.0 GB instead of 1.3 GB.
+    By default each thread has a heap that keeps freed memory. Three minutes of `benchmarks.hostile` then take
+    2.0 GB instead of 1.3 GB.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -153,7 +153,7 @@ def warm(app: App, jobs: Jobs) -> None:
 
     Args:
         app: The app.
-        jobs: The visitors' work, which goes first.
+        jobs: The visitors' work, which has priority.
     """
     from ccs import sandbox
     from ccs.app.controls import open_screen
@@ -170,7 +170,7 @@ def warm(app: App, jobs: Jobs) -> None:
                 screen.change(ablate=claim_of(screen).heads)
             work(screen)
         if tab == "bias":
-            importlib.import_module("open_clip")  # takes seconds of the first visit to another model
+            importlib.import_module("open_clip")  # else the first visit to another model waits seconds for it
     sandbox.warm("ccs.app.services.uploads", "ccs.data.open")
 
 

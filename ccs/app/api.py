@@ -59,7 +59,7 @@ class Api:
     section Raises: Gradio builds the schema of the tools from them, and would take it for part of Returns.
 
     Args:
-        app: What visitors share.
+        app: The app.
     """
 
     def __init__(self, app: App) -> None:

@@ -1,4 +1,4 @@
-"""What addresses and forms do to a screen, and the forms of all views: model, view, images, and analyses."""
+"""The effects of addresses and forms on a screen, and forms of all views: model, images, and analyses."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,12 +36,12 @@ def parse_query(address: str) -> dict[str, str]:
 
 
 def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
-    """Return the screen that an address names; sentences about unusable parts are added to the session.
+    """Return the screen of an address. The session gets a notice for each part that can't be used.
 
-    The bare address opens the view Start. Unless it names heads to ablate, all heads are on.
+    An empty address opens the view Start. All heads are on unless the address names heads to ablate.
 
     Args:
-        app: What visitors share.
+        app: The app.
         session: The visitor's session.
         query: The fields of the address.
     """
@@ -60,11 +60,11 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
 
 
 def settle(screen: Screen, notices: list[str] | None = None) -> None:
-    """Check a screen's state against the app, and fill in what it leaves open.
+    """Check a screen's state against the app, and fill in defaults.
 
     Args:
         screen: The screen.
-        notices: Gets a sentence about each part that can't be used, which is then left out.
+        notices: Receives a notice for each part that can't be used; the part then gets its default.
 
     Raises:
         InputError: If a part can't be used and there are no `notices`.
@@ -100,7 +100,7 @@ def settle(screen: Screen, notices: list[str] | None = None) -> None:
 
 @contextmanager
 def _part(screen: Screen, notices: list[str] | None, **default: Any) -> Iterator[State]:
-    """Check a part of a state, and put its default in its place if it is a link's and can't be used."""
+    """Check a part of a state. In a link, an unusable part is replaced by its default."""
     try:
         yield screen.state
     except InputError as error:
@@ -111,18 +111,18 @@ def _part(screen: Screen, notices: list[str] | None, **default: Any) -> Iterator
 
 
 def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
-    """Do what a form requests. If that fails, the screen and its session stay as they were.
+    """Apply a form. If that fails, the screen and its session don't change.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         path: The form's path, a key of `ROUTES`.
-        fields: What the browser sent.
+        fields: The fields that the browser sent.
 
     Returns:
         The handler's answer: None, or work to start.
 
     Raises:
-        InputError: If a field can't be used, or the handler can't do what the form requests.
+        InputError: If a field can't be used, or the handler refuses the request.
     """
     route, state, values = ROUTES[path], screen.state, dict(vars(screen.session))
     try:
@@ -139,26 +139,26 @@ def apply_form(screen: Screen, path: str, fields: Mapping[str, Any]) -> Any:
 
 @post("open")
 def open_address(screen: Screen, query: Long = "") -> None:
-    """Show the screen of an address, as Back, Forward, and links do.
+    """Show the screen of an address, for Back, Forward, and links.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         query: The address's query, with or without its `?`. Notices report the parts that can't be used.
     """
     screen.state = open_screen(screen.app, screen.session, parse_query(query)).state
 
 
 post_fields("show")
-post_fields("notices/close")  # as each request does
+post_fields("notices/close")  # every request removes the notices
 post_fields("tab", "tab")
 
 
 @post("model")
 def set_model(screen: Screen, model: Name = "") -> None:
-    """Show another model. Heads that it also has stay ablated.
+    """Show another model. Ablated heads stay ablated if it has them.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         model: The model's name.
 
     Raises:
@@ -179,7 +179,7 @@ def set_example(screen: Screen, example: Name = "") -> None:
     """Show example images instead of the visitor's.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         example: A dataset and page, such as `occupations:3`; "" for the first.
     """
     screen.session.uploads = ()
@@ -188,12 +188,12 @@ def set_example(screen: Screen, example: Name = "") -> None:
 
 @post("images/add")
 def add_images(screen: Screen, files: Files = ()) -> None:
-    """Add the visitor's images. The link then says that it was made with such images.
+    """Add the visitor's images. The link then says that it was made with uploaded images.
 
     Notices report the files that couldn't be read, and those beyond `MAX_IMAGES`.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         files: The uploaded files.
 
     Raises:
@@ -213,18 +213,18 @@ def add_images(screen: Screen, files: Files = ()) -> None:
 
 @post("analyze")
 def analyze(screen: Screen, images: Name = "", count: Count = DEFAULT_COUNT) -> Work:
-    """Analyze the model on the screen. The work goes on while the visitor does other things.
+    """Analyze the model on the screen in the background.
 
     Args:
-        screen: The screen that the form changes.
-        images: The dataset to analyze it on, a key of `DATASETS`.
+        screen: The screen to change.
+        images: The dataset, a key of `DATASETS`.
         count: The number of images.
 
     Returns:
         The work, which reports its result or its error as a note on the page.
 
     Raises:
-        InputError: For another dataset, without the model, and with too little memory.
+        InputError: If the dataset isn't listed, the model isn't available, or memory is too small.
     """
     require_choice(images, DATASETS, "dataset")
     app, name, model = screen.app, screen.state.model, screen.model.load()

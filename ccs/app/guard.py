@@ -25,7 +25,7 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware. Everything that isn't allowed here is 404 before Gradio sees it.
+    """ASGI middleware that answers 404 to everything that isn't allowed, before Gradio sees it.
 
     Args:
         app: The application behind the filter.
@@ -92,23 +92,23 @@ class Guard:
 
 
 def refuse_if(wrong: bool, status: int, sentence: str) -> None:
-    """Raise HTTPException if something is wrong.
+    """Raise HTTPException if a condition holds.
 
     Args:
-        wrong: Whether it is.
+        wrong: The condition.
         status: HTTP status.
-        sentence: What the client is told.
+        sentence: The message to the client.
     """
     if wrong:
         raise HTTPException(status, sentence)
 
 
 def is_call(body: bytearray, functions: range) -> bool:
-    """Return False for a call on which Gradio would fail, also for others, or open or fetch a file.
+    """Return False for a call that makes Gradio open or fetch a file, or fail for other calls too.
 
     Args:
-        body: The body of the request: a JSON object, in which nothing may name a file by a "path".
-        functions: Numbers of the functions that it may call by number.
+        body: The body: a JSON object in which no object has a "path", which would name a file.
+        functions: Numbers of the functions that a call may name by number.
     """
     try:
         call = {"fn_index": None} | from_json(body)  # fails for half a surrogate pair too

@@ -15,10 +15,10 @@ from ccs.heads import Head, HeadSet, changes
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Write a share of 1 in percent.
+    """Write a share in percent.
 
     Args:
-        value: The share; a dash is written for None and NaN.
+        value: The share, from 0 to 1; None and NaN become a dash.
         digits: Digits after the point.
     """
     return "–" if value is None or value != value else f"{100 * value:.{digits}f}%"
@@ -28,22 +28,22 @@ def number(value: float, digits: int = 3, sign: bool = False) -> str:
     """Write a number.
 
     Args:
-        value: The number; a dash is written for NaN.
+        value: The number; NaN becomes a dash.
         digits: Digits after the point.
-        sign: True to write the sign of positive numbers too.
+        sign: Whether positive numbers have a sign.
     """
     return "–" if value != value else f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def for_visitors(error: object) -> str:
-    """Return an error's sentence without names of exceptions and variables of this program."""
+    """Return an error's message without names of exceptions and variables."""
     exception = r" ?\(\w*(Error|Exception|BadZipFile|Timeout)\b[^()]*(\([^()]*\)[^()]*)*\)"
     words = re.sub(exception, "", str(error))
     return re.sub(r"[,;]? ?[^,.;]*\$CCS_[^.;(]*(\([^()]*\))?", "", words).strip()
 
 
 def count(n: int, noun: str) -> str:
-    """Write a number of things: "1 head", "2 heads".
+    """Write a number with its noun: "1 head", "2 heads".
 
     Args:
         n: The number.
@@ -70,7 +70,7 @@ def join_texts(texts: Sequence[str]) -> str:
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=select_autoescape(["html"]),  # not the programs
+    autoescape=select_autoescape(["html"]),  # programs are not HTML
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

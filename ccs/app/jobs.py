@@ -12,39 +12,39 @@ from functools import partial
 
 log = logging.getLogger(__name__)
 
-JOBS_OF_ADDRESS, MAX_JOBS = 32, 200  # waiting and running jobs: of an address, and of all
-UNWATCHED_SECONDS = 20.0  # without a poll, after which a job ends
+JOBS_OF_ADDRESS, MAX_JOBS = 32, 200  # waiting and running jobs of an address, and of all addresses
+UNWATCHED_SECONDS = 20.0  # a job ends after this time without a poll
 Tell = Callable[[float, str], None]
-"""A function that publishes the progress of work: the share that is done, and a phrase for its step."""
+"""A function that publishes progress: the finished share, and a phrase for the current step."""
 Work = Callable[["Job"], dict[str, str]]
 """A function of its job that returns regions of HTML by name."""
 
 
 def keep_quiet(share: float, doing: str) -> None:
-    """Publish nothing: the `Tell` of work that nobody watches.
+    """Publish nothing: the `Tell` of work without a page.
 
     Args:
-        share: The share that is done, 0 to 1.
+        share: The finished share, 0 to 1.
         doing: A phrase for the current step.
     """
 
 
 class NotReady(Exception):
-    """A step of work that a page doesn't wait for; its text names the step."""
+    """Raised at a step of work that a page doesn't wait for; its text names the step."""
 
 
 def wait_for_nothing(share: float, doing: str) -> None:
     """Raise NotReady: the `Tell` of a page that shows only what is ready.
 
     Args:
-        share: The share that is done, 0 to 1.
+        share: The finished share, 0 to 1.
         doing: A phrase for the current step.
     """
     raise NotReady(doing)
 
 
 class Canceled(BaseException):
-    """Ends work that nobody waits for. It isn't an `Exception`, so no step takes it for its own fault."""
+    """Raised to end work that nobody waits for. It isn't an `Exception`, so that no step catches it."""
 
 
 class Job:
@@ -57,7 +57,7 @@ class Job:
 
     Attributes:
         context: The context variables of the request that made the job; it runs with them.
-        share: The share that is done, 0 to 1.
+        share: The finished share, 0 to 1.
         doing: A phrase for the current step.
         regions: The HTML to show by name, as far as it is ready.
         running: True as soon as a thread runs it (`Jobs.start_waiting`).
@@ -86,7 +86,7 @@ class Job:
         """Publish the progress of the job.
 
         Args:
-            share: The share that is done, 0 to 1.
+            share: The finished share, 0 to 1.
             doing: A phrase for the current step.
 
         Raises:
@@ -97,7 +97,7 @@ class Job:
         self.share, self.doing = share, doing
 
     def run(self) -> None:
-        """Do the work until its end. A fault is logged, and the page says so."""
+        """Do the work. An unexpected error is logged, and the page reports it."""
         with suppress(Canceled):
             try:
                 self.tell(0.0, "")
@@ -117,10 +117,12 @@ class Job:
 
 
 class Jobs:
-    """All jobs. An address runs one of a kind while others have any, else two. Use it in the event loop.
+    """All jobs. An address runs one job of a kind at a time, or two if no other address has any.
+
+    Use it in the event loop only.
 
     Attributes:
-        calls: The addresses whose API calls run a model now, which count as theirs of a page.
+        calls: The addresses whose API calls run a model now. Each counts as a job of that address.
         unfinished: Jobs that wait or run.
     """
 
@@ -130,7 +132,7 @@ class Jobs:
         self._threads = ThreadPoolExecutor(MAX_JOBS)
 
     def start(self, job: Job) -> None:
-        """Start a job. It ends with a sentence if too many jobs wait, of this address or of all."""
+        """Start a job. It ends with a message if too many jobs of this address or of all addresses wait."""
         waiting = Counter(other.client for other in self.unfinished if not other.ends)
         if waiting.total() >= MAX_JOBS or waiting[job.client] >= JOBS_OF_ADDRESS:
             job.end.set()

@@ -1,4 +1,4 @@
-"""The page: its regions of HTML around a view, and the work that a screen needs before it is complete."""
+"""The page: a view with its surrounding regions of HTML, and the work that completes a screen."""
 
 import hashlib
 import logging
@@ -31,19 +31,19 @@ def work(screen: Screen, job: Job | None = None, fresh: bool = True) -> dict[str
 
     Args:
         screen: The screen.
-        job: Gets the progress, and at the beginning of each step the regions as far as they are ready.
-        fresh: False if the browser shows the same view already; its numbers then stay until new ones are
-            there.
+        job: Receives the progress and, at each step, the regions that are ready.
+        fresh: False if the browser already shows this view. Its numbers then stay until the new ones are
+            ready.
 
     Returns:
         The whole page.
     """
 
     def publish(share: float, doing: str) -> None:
-        """Publish the progress. A new step also publishes the regions as far as they are ready.
+        """Publish the progress. A new step also publishes the regions that are ready.
 
         Args:
-            share: The share that is done, 0 to 1.
+            share: The finished share, 0 to 1.
             doing: A phrase for the current step.
         """
         assert job is not None
@@ -60,7 +60,7 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
 
     Args:
         screen: The screen.
-        complete: False for what can be shown without long work.
+        complete: False for the parts that need no long work.
     """
     screen, view = screen if complete else replace(screen, tell=wait_for_nothing), VIEWS[screen.state.tab]
     parts = {"screen": screen, "app": screen.app, "state": screen.state, "session": screen.session}
@@ -80,12 +80,12 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
 
 
 def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
-    """Return a figure of a screen as CSV, nothing if the screen doesn't have it.
+    """Return a figure of a screen as CSV; empty if the screen doesn't have it.
 
     Args:
         screen: The screen.
         name: The figure's name on the page.
-        job: Gets the progress.
+        job: Receives the progress.
     """
     screen = replace(screen, tell=job.tell) if job else screen
     with suppress(InputError):
@@ -95,12 +95,12 @@ def csv(screen: Screen, name: str, job: Job | None = None) -> dict[str, str]:
 
 
 def fragment(jobs: Mapping[str, Job], have: Mapping[str, str], whole: bool = False) -> str:
-    """Return the regions that differ from the browser's. Those of work that is done are sent once.
+    """Return the regions that differ from the browser's. Those of finished work are sent once.
 
     Args:
         jobs: The page's jobs by kind.
         have: The digests of the browser's regions.
-        whole: True for all regions, also those that have no content yet.
+        whole: Whether to include regions without content.
     """
     places = dict.fromkeys(("top", "strip", "left", "main") if whole else (), "")
     html = {**places, **jobs["view"].regions, "status": render("status.html", jobs=list(jobs.values()))}
@@ -115,7 +115,7 @@ def fragment(jobs: Mapping[str, Job], have: Mapping[str, str], whole: bool = Fal
 
 
 def _effects(screen: Screen) -> dict[str, Any]:
-    """Return the effects of the ablation, as far as they are known."""
+    """Return the known effects of the ablation."""
     values: dict[str, Any] = {"answers": None, "embedded": None}
     if screen.state.ablate:
         screen = replace(screen, tell=wait_for_nothing)
@@ -137,7 +137,7 @@ def _column(screen: Screen) -> dict[str, Any]:
 
 
 def _table(screen: Screen) -> Figure:
-    """Return the grid as a table, which its button saves."""
+    """Return the grid as a table for its "save" button."""
     rows, states = [], head_states(screen.state.ablate)
     for record in map(screen.records.head, screen.grid_heads):
         score = record.score if record.published else record.ccs

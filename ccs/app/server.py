@@ -34,7 +34,7 @@ class Pages:
     """The page's routes.
 
     Args:
-        app: What visitors share.
+        app: The app.
     """
 
     def __init__(self, app: App) -> None:

@@ -35,13 +35,13 @@ BYTES_OF_ADDRESS = MAX_BYTES // 4
 
 
 class App:
-    """Results, models, and galleries: shared by all visitors, never changed by one for another.
+    """Results, models, and galleries, shared by all visitors.
 
     Args:
         collection: The results, or a future of them.
         galleries: Galleries besides the app's own.
-        places: Folders and repositories that the machine's owner offers as models, first the one to open.
-        folder: Where results that visitors compute are kept, by default a temporary folder.
+        places: Folders and repositories offered as models; the app opens on the first.
+        folder: The folder for results that visitors compute, by default a temporary one.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class App:
 
     @property
     def collection(self) -> Collection:
-        """The results, as soon as they are loaded. Raises the error of a future."""
+        """The results; waits until they are loaded. Raises an error of loading."""
         return self._results.result() if isinstance(self._results, Future) else self._results
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models that can be chosen: those that can be loaded, and those with results."""
+        """Names of the models to choose from: those that can be loaded, and those with results."""
         return tuple(dict.fromkeys((*self.model_cache.names, *self.collection.models)))
 
     def require_model(self, name: str) -> str:
@@ -87,12 +87,12 @@ class App:
         return heads
 
     def records(self, model: str) -> ModelRecords:
-        """Return a model's results as records, the paper's if there are none."""
+        """Return a model's results as records, or the paper's if there are none."""
         tables = self.collection.models.get(model) or Results(model, PRECOMPUTED, {}, {})
         return self._records.setdefault(model, ModelRecords(**vars(tables)))
 
     def heads_of_model(self, model: str) -> HeadSet:
-        """Return both encoders' heads that can be ablated: those in the results, else the model's."""
+        """Return the heads of both encoders that can be ablated, from the results or else the model."""
         return self.model_cache.heads_of(model, HeadSet(self.records(model).heads))
 
     def best_head(self, model: str) -> Head | None:
@@ -108,7 +108,7 @@ class App:
 
         Args:
             name: A dataset and page, such as `occupations:3`; "" for the first.
-            model: The model, since `photo` knows the photographs' classes by other words.
+            model: The model, because `photo` has other words for the photographs' classes.
 
         Raises:
             InputError: If there is no such example.
@@ -121,11 +121,11 @@ class App:
         return Images(key, pixels, self.cache, originals=originals)
 
     def gallery_name(self, state: State) -> str:
-        """Return the gallery in force: the link's, else the model's first."""
+        """Return the current gallery: the link's, else the model's first."""
         return state.gallery or self.galleries.names(state.model)[0]
 
     def attribute(self, state: State) -> str:
-        """Return the attribute in force, which the gallery has: the link's, the claim's, or the first."""
+        """Return the current attribute of the gallery: the link's, the claim's, or the first."""
         name = self.gallery_name(state)
         groups = self.galleries.people(name).groups if self.galleries.has(name) else {"gender": ()}
         claim = self.records(state.model).claim
@@ -148,19 +148,19 @@ class App:
 
 @dataclass
 class Session:
-    """One visitor's session on one page. Links hold none of it.
+    """One visitor's session on one page. It isn't part of links.
 
     Attributes:
         client: The visitor's address.
-        past: Previous ablations, the latest last.
+        past: Previous ablations, oldest first.
         uploads: The visitor's images, shown instead of the example.
         gallery: The visitor's gallery.
-        notices: Sentences to show once.
+        notices: Messages to show once.
         budget: Points of accuracy that may be lost, from a click on "Make it fairer" until its work begins.
         fairer: The last result of "Make it fairer".
         jobs: The page's latest work of each kind: "view" and "analysis".
         used: When the page was last used.
-        size: The bytes of all this.
+        size: Its size in bytes.
     """
 
     client: str = ""
@@ -175,15 +175,15 @@ class Session:
     size: int = 0
 
     def notify(self, *sentences: str) -> None:
-        """Add sentences to show once."""
+        """Add messages to show once."""
         self.notices = (*self.notices, *sentences)
 
 
 class Sessions:
     """The sessions of all visitors, by the key of their page. Use it only in the event loop.
 
-    At most `MAX_SESSIONS` sessions and `MAX_BYTES` are kept, of an address `BYTES_OF_ADDRESS`. If there are
-    more, the address that has most loses its oldest ones.
+    At most `MAX_SESSIONS` sessions and `MAX_BYTES` are kept, and `BYTES_OF_ADDRESS` per address. Beyond that,
+    the address with the most loses its oldest sessions.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Sessions:
         return session if session and time.monotonic() - session.used < UNUSED_SECONDS else None
 
     def keep(self, page: str, session: Session) -> None:
-        """Keep the session of a page that was used just now. The oldest sessions go if the limit is exceeded.
+        """Keep the session of a page that was just used. Beyond the limits, the oldest sessions are removed.
 
         Args:
             page: The page's key.
@@ -217,7 +217,7 @@ class Screen:
     """The state that a request changes and shows, in a visitor's session of the app.
 
     Attributes:
-        app: What visitors share.
+        app: The app.
         session: The visitor's session.
         state: The state that the screen shows.
         tell: Publishes the progress of long work.
@@ -237,7 +237,7 @@ class Screen:
 
     @property
     def records(self) -> ModelRecords:
-        """The records that are shown: those computed here if the link names them, else the model's."""
+        """The shown records: those computed here if the link names them, else the model's."""
         key = self.state.analysis
         return self.app.analyses.records(key) if key else self.app.records(self.state.model)
 
@@ -253,12 +253,12 @@ class Screen:
 
     @property
     def gallery(self) -> str:
-        """The name of the gallery in force (`App.gallery_name`)."""
+        """The name of the current gallery (`App.gallery_name`)."""
         return self.app.gallery_name(self.state)
 
     @property
     def fitted(self) -> HeadSet:
-        """The ablated heads, with edits fitted on the gallery in force, which is downloaded if need be."""
+        """The ablated heads, with edits fitted on the current gallery, which is downloaded if needed."""
         if not has_edits(self.state.ablate):
             return self.state.ablate
         return self.app.galleries.images(self.gallery, self.tell).fit(self.model, self.state.ablate)
@@ -269,7 +269,7 @@ class Screen:
         return self.app.model_cache.get(self.state.model, self.tell)
 
     def embed_texts(self, texts: Texts, templates: Texts = ("{}",), ablate: HeadSet = NO_HEADS) -> np.ndarray:
-        """Return unit embeddings [texts, d], means over the templates, kept for later.
+        """Return unit embeddings [texts, d], means over the templates, and cache them.
 
         Args:
             texts: The texts.
@@ -285,12 +285,12 @@ class Screen:
 
     @property
     def weights(self) -> str:
-        """The hash of the model's weights: those in memory, else those of its tables."""
+        """The hash of the model's weights, from memory or else from its tables."""
         in_memory = self.state.model in self.app.model_cache.loaded
         return self.model.weights_hash if in_memory else self.records.weights
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings that a figure's numbers hang on; one that uses a gallery or a template adds them."""
+        """The settings of all figures; figures with a gallery or a template add these."""
         settings = {"model": self.state.model, "weights": self.weights[:16], "gallery": "", "template": ""}
         return {**settings, "ablated heads": str(self.state.ablate)}

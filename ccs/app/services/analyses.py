@@ -1,7 +1,7 @@
-"""Analyzing a model for a visitor: a run of `batch.compute` in its own process, whose tables are kept.
+"""Analyze a model for a visitor: a run of `batch.compute` in its own process, whose tables are kept.
 
-One runs at a time, the others wait. The same weights, images, and texts get the same tables. They are
-kept in a folder, from which the least recently used go first.
+One analysis runs at a time. Requests with the same weights, images, and texts share their tables, which are
+kept in a folder. The least recently used tables are deleted first.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ DATASETS = {
     "Food-101 (terms not stated)": "hf://datasets/ethz/food101:validation",
     "synthetic scenes": "world",
 }
-"""Images to analyze a model on, by the name that is shown: datasets of the Hub, and synthetic scenes."""
+"""Shown name -> images to analyze a model on: datasets of the Hub, and synthetic scenes."""
 MIN_COUNT, DEFAULT_COUNT, MAX_COUNT = 2, 1000, 5000
 MAX_RESULTS = 50  # the least recently used are deleted first
 MAX_SECONDS = 1800.0  # of a run
-NICENESS = 15  # a run yields to visitors; it stays in the session, or nice has no effect
+NICENESS = 15  # a run has a lower priority than visitors; only within a session does nice have an effect
 
-Progress = Generator[tuple[float, str], None, None]  # the share that is done, and what is being done
+Progress = Generator[tuple[float, str], None, None]  # the finished share, and the current step
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Request:
 
     Attributes:
         model: The model's name.
-        place: The place where `ccs.load` finds it.
+        place: The argument of `ccs.load` that finds it.
         weights: The hash of its weights.
         images: A dataset, as `ccs.open_images` takes it.
         count: The number of images.
@@ -79,8 +79,8 @@ class Analyses:
     """The results of models that were analyzed here.
 
     Args:
-        folder: Where they are kept, by default a temporary folder.
-        cache: Of what is read from it.
+        folder: The folder that keeps them, by default a temporary one.
+        cache: The cache of what is read from it.
     """
 
     def __init__(self, folder: Path | None, cache: Cache) -> None:
@@ -98,11 +98,11 @@ class Analyses:
         return self._find(key).with_name("tables.zip")
 
     def make(self, request: Request, tell: Tell) -> None:
-        """Analyze a model unless its results are kept, after those that wait already.
+        """Analyze a model unless its results are kept. Earlier requests go first.
 
         Args:
             request: The model, images, and texts.
-            tell: Publishes the progress. What it raises ends the run.
+            tell: Publishes the progress. An exception that it raises ends the run.
 
         Raises:
             InputError: If the run fails, with the reason.
@@ -163,7 +163,7 @@ def _compute(request: Request, folder: Path, device: str) -> Progress:
     """Run the command in its own process, whose messages go to a file."""
     messages, end = folder / "messages.txt", time.monotonic() + MAX_SECONDS
     options = {"model": request.place, "images": request.images, "max-images": request.count}
-    options |= {"texts": request.texts, "suite": "none", "out": ".", "progress": "json"}  # no path of ours
+    options |= {"texts": request.texts, "suite": "none", "out": ".", "progress": "json"}  # names no folder
     command = ["nice", f"-n{NICENESS}", sys.executable, "-m", "ccs.batch.compute"]
     command += [f"--{name}={value}" for name, value in options.items()]
     with messages.open("wb") as file:
@@ -180,7 +180,7 @@ def _compute(request: Request, folder: Path, device: str) -> Progress:
             time.sleep(0.3)
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with the processes that decode for it
+            os.killpg(process.pid, signal.SIGKILL)  # and the processes that decode images for it
             process.wait()
     if process.returncode:
         lines = messages.read_text("utf-8", "replace").splitlines()

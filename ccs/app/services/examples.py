@@ -12,14 +12,14 @@ from ccs.data.decoding import small
 from ccs.errors import InputError
 
 PAGE_IMAGES = 4
-PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the dataset that toy models classify best
+PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the synthetic dataset that toy models classify best
 PAGES = {DRAWN: 25, **dict.fromkeys(synthetic.CLASSES, 25), PHOTOGRAPHS: 1}
-"""The number of pages of four images that each dataset has."""
+"""Number of pages, of four images each, per dataset."""
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
-"""Contents of the bundled photographs (see NOTICE), and other classes to ask about them."""
+"""Contents of the bundled photographs (see NOTICE), and other classes to compare with."""
 _LEARNED = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
-"""The same classes in words that `photo` has learned, or the nearest (research/photographs/classes.csv)."""
+"""The same classes in the nearest words that `photo` has learned (research/photographs/classes.csv)."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def example_names(model: str = "") -> tuple[str, ...]:
 
 
 def first_example(model: str) -> str:
-    """Return the first images for a model: drawings if it was trained only on these, else photographs."""
+    """Return the first example for a model: synthetic if it was trained only on that, else photographs."""
     return "" if saw_drawings_only(model) else f"{PHOTOGRAPHS}:0"
 
 
@@ -60,11 +60,11 @@ def parse_example(example: str) -> tuple[str, int]:
 
 
 def load_example(example: str, model: str = "") -> Example:
-    """Return four images that no training has seen.
+    """Return four images that no bundled model was trained on.
 
     Args:
         example: A dataset and page, such as `occupations:3`.
-        model: The model, for the photographs' classes in words that it knows.
+        model: The model, because `photo` has other words for the photographs' classes.
     """
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
@@ -76,7 +76,7 @@ def load_example(example: str, model: str = "") -> Example:
         templates: tuple[str, ...] = ("a photo of a {}",)
         origin, answers = "photograph of", classes[: len(contents)]
     else:
-        # Steps through the classes so that four neighbors are four different things.
+        # The step makes four neighbors belong to four different classes.
         indices = [(page * PAGE_IMAGES + i) * 7 % synthetic.default_count(name) for i in range(PAGE_IMAGES)]
         dataset = synthetic.classification_set(name, max(indices) + 1)
         pictures, classes = [dataset.images[i] for i in indices], dataset.classes

@@ -16,10 +16,10 @@ PICTURES, SEED = 300, 4
 
 
 class World(NamedTuple):
-    """Names of the sets that a model is shown with.
+    """Names of the sets for a model.
 
     Attributes:
-        people: The gallery that is ranked.
+        people: The default gallery.
         things: The control dataset, on which the cost of an ablation in accuracy is measured.
         pictures: The images whose extremes and neighbors by a head are shown.
         pairs: Synthetic faces that differ only in their groups, "" for none.
@@ -36,15 +36,15 @@ PHOTOGRAPHED = World("fairface-600", "cifar10-300", "hf://datasets/bitmind/open-
 
 
 def world(model: str) -> World:
-    """Return the sets of a model: synthetic if it was trained on nothing else, else photographs."""
+    """Return the sets for a model: synthetic if it was trained only on that, else photographs."""
     return DRAWN if saw_drawings_only(model) else PHOTOGRAPHED
 
 
 class Galleries:
-    """All sets, each opened once. Threads may share it.
+    """All sets, each opened once. Thread-safe.
 
     Args:
-        others: Galleries besides the app's own.
+        others: Galleries in addition to the app's own.
         cache: The cache for the models' results.
     """
 
@@ -59,11 +59,11 @@ class Galleries:
         return (*filter(None, (sets.people, sets.pairs)), *(gallery.name for gallery in self._others))
 
     def add(self, gallery: BiasSet) -> None:
-        """Make a visitor's gallery known as long as its session holds it."""
+        """Add a visitor's gallery for as long as the session holds it."""
         self._people[gallery.name] = gallery
 
     def has(self, name: str) -> bool:
-        """Return True if a set is in memory, or needs no download. Raises InputError if there is none."""
+        """Return True if a set needs no download. Raises InputError if there is no such set."""
         ready = name in self._people or name in DRAWN or name in self._loader.loaded
         if not ready and (not name or name not in PHOTOGRAPHED):
             raise InputError(f"There is no gallery {name[:60]!r} here.")
@@ -77,8 +77,8 @@ class Galleries:
             tell: Publishes the progress of a download. By default nothing is downloaded.
 
         Raises:
-            InputError: If there is no such dataset, or the Hub doesn't have it or can't be reached. It isn't
-                tried again for a minute.
+            InputError: If there is no such dataset, or if it can't be downloaded. The next try is
+                possible after a minute.
             NotReady: If it has to be downloaded and `tell` is `wait_for_nothing`.
         """
         if self.has(name) and (gallery := self._people.get(name)):
@@ -101,11 +101,11 @@ class Galleries:
         return gallery
 
     def images(self, name: str, tell: Tell = keep_quiet) -> Images:
-        """Return a dataset's images, for models to embed; they are downloaded if need be.
+        """Return a dataset's images, for models to embed. They are downloaded if needed.
 
         Args:
             name: The set.
-            tell: Publishes the progress, also of the models' work.
+            tell: Publishes the progress of the download and of models.
 
         Raises:
             InputError: As `find` does.

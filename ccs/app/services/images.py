@@ -1,4 +1,4 @@
-"""Images of a visitor, an example, or a gallery, and what models make of them, computed once."""
+"""Images of a visitor, an example, or a gallery, and cached results of models on them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def has_edits(heads: HeadSet) -> bool:
 
 @dataclass(frozen=True)
 class Images:
-    """Images and what models make of them, kept in a cache. A model is loaded when a value isn't there.
+    """Images, and cached results of models on them. A model is loaded only if a result is missing.
 
     Attributes:
-        key: What identifies the images in the cache.
+        key: The key of the images in the cache.
         images: The images.
         cache: The cache of all visitors.
         tell: Publishes the progress.
-        originals: The images with their names, if they are a visitor's or an example's.
+        originals: The images with their names, for uploads and examples.
         groups: Attribute -> the group of each image, if they are people.
     """
 
@@ -58,7 +58,7 @@ class Images:
         return self.cache.get((kind, model.weights_hash, self.key, *settings), make, self.tell)
 
     def _parts(self, model: ccs.Model, images: Any, doing: str) -> Iterator[Any]:
-        """Yield images, or a trunk, in parts of about a second's work, and publish the progress."""
+        """Yield images, or a trunk, in parts of about a second of work, and publish the progress."""
         layer = getattr(images, "layer", None)  # only a trunk has one
         operations = 24 * (model.n_layers - (layer or 0)) * model.encoder.n_tokens * model.encoder.width**2
         n, step = len(images), int(min(PART_IMAGES, max(4, PART_OPERATIONS // operations)))
@@ -68,7 +68,7 @@ class Images:
             yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
 
     def trunk(self, model: ModelHandle) -> Any:
-        """Return the `Trunk` of the images, which every ablation shares; None if it is too large to keep."""
+        """Return the `Trunk` of the images, which all ablations share; None if it is too large to cache."""
         loaded = model.load()
         if len(self.images) * loaded.encoder.n_tokens * loaded.encoder.width * 4 > TRUNK_BYTES:
             return None
@@ -80,9 +80,9 @@ class Images:
         return self._keep(model, "whole", compute)
 
     def _start(self, model: ModelHandle, layer: int, ablate: HeadSet = NO_HEADS) -> tuple[Any, HeadSet]:
-        """Return activations that enter a layer, or a lower one, and the image heads to ablate from there.
+        """Return cached activations that enter a layer or a lower one, and the image heads to ablate.
 
-        Without activations (they are too large to keep), return the images.
+        If activations are too large to cache, return the images in their place.
         """
         heads, start = ablate.of_encoder(IMAGE), self.trunk(model)
         if start is None or layer <= start.layer or start.tokens.nbytes > DEEP_BYTES:
@@ -96,7 +96,7 @@ class Images:
 
         Args:
             model: The model.
-            ablate: Heads to ablate; those of the text encoder don't matter.
+            ablate: Heads to ablate. Only those of the image encoder count.
 
         Returns:
             Unit embeddings [n, d].
@@ -112,7 +112,7 @@ class Images:
         return self._keep(model, "embedded", compute, heads)
 
     def fit(self, model: ModelHandle, ablate: HeadSet) -> HeadSet:
-        """Fit an intervention's edits on the people's groups; others are returned as they are.
+        """Fit an intervention's edits on the people's groups. Without edits, return it unchanged.
 
         Args:
             model: The model.
@@ -160,7 +160,7 @@ class Images:
             Attention [images, heads, rows, columns], with all heads of the layer in order.
 
         Raises:
-            InputError: If the model's tokens are no grid.
+            InputError: If the model's tokens don't form a grid.
         """
         loaded, (start, above) = model.load(), self._start(model, layer, ablate)
         return ccs.attention(loaded, start, loaded.encoder.all_heads.of_layer(layer), ablate=above)
@@ -192,13 +192,13 @@ class Images:
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = 6) -> tuple[list[tuple[int, float]], ...]:
-    """Return pictures whose contribution lies farthest along a direction, and against it.
+    """Return the pictures with the largest and the smallest contribution along a direction.
 
     Args:
         direct: Contributions of a head [n, d].
         along: A direction [d]. None for the contributions' first principal component, with the sign of the
             farthest one.
-        n: The number of pictures at either end.
+        n: The number of pictures at each end.
 
     Returns:
         Numbers and scores of the pictures at both ends. A score is the deviation from the mean picture, in
@@ -231,7 +231,7 @@ def as_model_input(model: ccs.Model, pixels: Any) -> Image.Image:
 
 
 def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
-    """Return the image as a `data:` URL, each patch as bright as its value.
+    """Return the image as a `data:` URL, with the brightness of a patch given by its value.
 
     Args:
         image: The image.

@@ -1,4 +1,4 @@
-"""Models and their results in memory, within bounds: the least recently used go first."""
+"""Caches of models and of their results, limited in size: the least recently used are removed first."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 CACHE_BYTES = 640 * 2**20  # of all visitors together
 OVERHEAD = 100  # bytes of a value, approximately
-RETRY_SECONDS = 60.0  # after which what couldn't be loaded is tried again
-MAX_WAITING = 4  # values that may wait to be loaded
+RETRY_SECONDS = 60.0  # after which a failed load is tried again
+MAX_WAITING = 4  # values that may wait for their load
 
 PHOTO = "photo"  # the bundled model that was trained on photographs
 MAX_MODELS = 2  # three models at once may be more than the machine holds
 LIVE_MODELS: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
-"""The listed models that need only their weights, with the weights' bytes on the Hub."""
+"""Listed models that need only their weights -> bytes of the weights on the Hub."""
 
 
 def size_of(value: Any) -> int:
@@ -52,10 +52,10 @@ def size_of(value: Any) -> int:
 
 
 class Cache:
-    """Values by key, bounded in bytes (`size_of`) together with their keys. Threads may share it.
+    """Values by key, limited in bytes (`size_of`) together with their keys. Thread-safe.
 
-    Keys are tuples that begin with the kind of the value. A value above the limit is not kept. Those of a
-    bundled model's first screen are stored with the model.
+    Keys are tuples that begin with the kind of the value. A value above the limit isn't cached. A bundled
+    model stores the values of its first screen.
 
     Args:
         limit: Bytes.
@@ -66,12 +66,12 @@ class Cache:
         self._lock, self._running = threading.Lock(), WeakValueDictionary[Hashable, Any]()  # key -> lock
 
     def get(self, key: Hashable, make: Callable[[], T], tell: Tell = keep_quiet) -> T:
-        """Return the value of a key, computed now if there is none. Other threads wait meanwhile.
+        """Return the value of a key, computed now if it isn't cached. Other threads wait for it.
 
         Args:
             key: The key.
             make: Function that computes the value.
-            tell: Called again and again while another thread computes it.
+            tell: Called repeatedly while another thread computes it.
         """
         with self._lock:
             running = self._running.setdefault(key, threading.RLock())
@@ -91,16 +91,16 @@ class Cache:
 
 
 class Loader(Generic[T]):
-    """Values by name, loaded one at a time in their own thread, so that nobody has to wait for one.
+    """Values by name, loaded one at a time in their own thread, so that callers can stop waiting.
 
     Args:
         load: Function from a name to its value.
-        capacity: The most values to keep; the least recently used one goes before another is loaded.
-        describe: Function from a name to a phrase for what is being done.
+        capacity: Maximum number of values. The least recently used one is removed before a load.
+        describe: Function from a name to a phrase for the step.
 
     Attributes:
         loaded: The values in memory.
-        failures: Why a value couldn't be loaded within the last minute.
+        failures: Name -> why a load failed in the last minute.
     """
 
     def __init__(self, load: Callable[[str], T], capacity: int, describe: Callable[[str], str]) -> None:
@@ -109,7 +109,7 @@ class Loader(Generic[T]):
         self._thread, self._lock = ThreadPoolExecutor(1), threading.RLock()
 
     def get(self, name: str, tell: Tell = keep_quiet) -> T:
-        """Return a value, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
+        """Return a value, loaded if needed. A failed load isn't tried again for a minute.
 
         Args:
             name: The value's name.
@@ -152,13 +152,13 @@ class Loader(Generic[T]):
 
 
 class ModelCache(Loader[ModelHandle]):
-    """Models by name, at most two in memory. Threads may share it.
+    """Models by name, at most two in memory. Thread-safe.
 
-    Results and links cannot name a place; they select bundled models and open_clip's.
+    Results and links can only select bundled models, open_clip's models, and `places`.
 
     Args:
-        places: Places (folders, repositories on the Hub) that the machine's owner offers.
-        layers: Function from a name to the layers that its results score, none without results.
+        places: Folders and repositories on the Hub offered by the app's operator.
+        layers: Function from a name to the layers scored in its results; empty without results.
     """
 
     def __init__(self, places: Iterable[str], layers: Callable[[str], Collection[int]]) -> None:
@@ -173,7 +173,7 @@ class ModelCache(Loader[ModelHandle]):
 
     @property
     def first(self) -> str:
-        """The model that the app opens on: the owner's first that can be loaded, else a bundled one."""
+        """The model that the app opens on: the operator's first that can be loaded, else a bundled one."""
         return next(name for name in (*self.places, *embedded()) if name not in self.failures)
 
     def get(self, name: str, tell: Tell = keep_quiet) -> ModelHandle:
@@ -193,11 +193,11 @@ class ModelCache(Loader[ModelHandle]):
         return ModelHandle(name, stored.weights, stored.logit_scale, None, lambda: get(name, tell).load())
 
     def heads_of(self, name: str, scored: HeadSet) -> HeadSet:
-        """Return both encoders' heads that can be ablated, as far as they are known before it is loaded.
+        """Return the heads of both encoders that can be ablated, if known before the model is loaded.
 
         Args:
             name: The model.
-            scored: Its image encoder's heads in the results, none without results.
+            scored: The heads of its image encoder in the results; empty without results.
         """
         if name not in self._heads:
             with suppress(InputError):
@@ -208,20 +208,20 @@ class ModelCache(Loader[ModelHandle]):
         return self._heads.get(name, scored)
 
     def keep(self, name: str, model: ccs.Model) -> ModelHandle:
-        """Keep a loaded model, whose weights nothing changes, and return its handle.
+        """Keep a loaded model, whose weights must not change, and return its handle.
 
         Args:
             name: The name that selects it.
             model: The model.
         """
         self._heads[name] = model.heads
-        with suppress(InputError):  # a text encoder without known heads
+        with suppress(InputError):  # a text encoder whose heads can't be separated
             self._heads[name] = HeadSet([*model.heads, *model.text_heads])
         handle = self.loaded[name] = ModelHandle.from_model(model)
         return handle
 
     def place(self, name: str) -> str:
-        """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
+        """Return the argument of `ccs.load` for a model. Raises InputError for an unknown name."""
         if name in self.places or is_public(name):
             return self.places.get(name, name)
         raise InputError(f"The weights of {name} are not loaded here; start the app with --model FOLDER.")
@@ -231,17 +231,17 @@ class ModelCache(Loader[ModelHandle]):
 
 
 def shown_name(place: str) -> str:
-    """Return the shown name of a place that the owner gives: a folder's last part, else the place."""
+    """Return the shown name of an operator's place: the last part of a folder, else the place."""
     path = Path(place.removeprefix(FOLDER)).expanduser()
     return path.resolve().name if not place.startswith(HUB) and path.is_dir() else place
 
 
 def saw_drawings_only(name: str) -> bool:
-    """Return True for a bundled model that was trained only on the synthetic world."""
+    """Return True for a bundled model that was trained only on synthetic scenes."""
     return name != PHOTO and name in embedded()
 
 
 def describe_kind(name: str) -> str:
-    """Return what a model is: a toy model of drawings or photographs, or a CLIP."""
+    """Describe a model: a toy model of drawings or photographs, or a CLIP."""
     toy = "toy model, photographs" if name == PHOTO else "toy model, drawings"
     return toy if name in embedded() else "CLIP"

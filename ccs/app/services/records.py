@@ -1,4 +1,4 @@
-"""A model's results in the shape that the views need: one record per head."""
+"""A model's results as the views need them: one record per head."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from ccs.results import PRECOMPUTED, Results, queries, searches
 from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
-"""CCS of a level as the paper prints it."""
+"""Level -> CCS as the paper prints it."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Text:
 
 @dataclass(frozen=True)
 class HeadRecord:
-    """All that the results say about one head.
+    """The results for one head.
 
     Attributes:
         head: Its name.
         label: The labeler's concept, whether the texts fit it or not.
-        labeler: Who labeled it.
+        labeler: The name of the labeler.
         ccs: The number of texts that fit, None if unknown.
-        k: The number of texts that the score counts, 0 if the head was never scored.
+        k: The number of texts behind the score; 0 if the head was never scored.
         level: The CCS level, "" between the levels, "unknown" if a verdict is missing.
-        share: Of the head's variance, explained by its texts.
-        variance: Of its output.
-        texts: The texts that the score counts.
-        published: True if label and level are the paper's and nothing was computed.
+        share: The share of the head's variance that its texts explain.
+        variance: The variance of its contribution.
+        texts: The texts behind the score.
+        published: Whether label and level are the paper's, and nothing was computed.
     """
 
     head: Head
@@ -79,9 +79,9 @@ class Claim:
 
     Attributes:
         attribute: The attribute of people.
-        heads: The heads that the bias was planted in, or that a search found.
+        heads: The heads with the planted bias, or those from a search.
         search: The search.
-        held_out: Its result on faces, occupations, and control images that it didn't see.
+        held_out: Its result on held-out faces, occupations, and control images.
     """
 
     attribute: str
@@ -96,7 +96,7 @@ class Claim:
 
     @property
     def change(self) -> float:
-        """The held-out change of MaxSkew, 0 if it isn't known."""
+        """The held-out change of MaxSkew; 0 if unknown."""
         return self.held_out.max_skew_change.value if self.held_out else 0.0
 
 
@@ -106,21 +106,21 @@ class ModelRecords(Results):
 
     @cached_property
     def heads(self) -> Mapping[Head, HeadRecord]:
-        """A record for each head: of the tables, else of the levels that the paper prints, if any."""
+        """A record for each head, from the tables or else from the levels that the paper prints."""
         return _heads(self) if self.manifest else _printed(self.model)
 
     @property
     def published(self) -> bool:
-        """True if there are no tables, and the records are the paper's."""
+        """Whether the records are the paper's, because there are no tables."""
         return not self.manifest and bool(self.heads)
 
     def head(self, head: Head) -> HeadRecord:
-        """Return a head's record, an empty one if the results don't have it."""
+        """Return a head's record; an empty one if the results lack it."""
         return self.heads.get(head, HeadRecord(head))
 
     @cached_property
     def presets(self) -> dict[str, HeadSet]:
-        """Sets of heads to ablate, by name: none, those of a level, those of a concept."""
+        """Name -> heads to ablate: none, those of a level, those of a concept."""
         sets = {f"{level} CCS": self.level(level) for level in PRINTED}
         for concept in sorted({record.concept for record in self.heads.values()} - {""}):
             sets[concept] = HeadSet(h for h, record in self.heads.items() if record.concept == concept)
@@ -128,7 +128,7 @@ class ModelRecords(Results):
 
     @cached_property
     def k(self) -> int:
-        """The number of texts that a score counts, 0 without scores."""
+        """The number of texts behind a score; 0 without scores."""
         return max((record.k for record in self.heads.values()), default=0)
 
     @cached_property
@@ -152,7 +152,7 @@ class ModelRecords(Results):
         return next((c for c in searched if (c.heads, c.attribute) == (heads, attribute)), None)
 
     def _searched(self, gallery: str) -> list[Claim]:
-        """Return the results of searches among the faces of a gallery."""
+        """Return the results of searches on a gallery."""
         return [
             Claim(search.attribute, search.heads, search, result)
             for search in self.searches
@@ -162,7 +162,7 @@ class ModelRecords(Results):
 
     @cached_property
     def influential_heads(self) -> HeadSet:
-        """Heads whose ablation does more than chance: the claim's, else the one that costs most accuracy.
+        """Heads whose ablation has a significant effect: the claim's, else the one that costs most accuracy.
 
         They are the high-CCS heads if no head was ablated alone.
         """
@@ -180,7 +180,7 @@ class ModelRecords(Results):
     def searches(self) -> tuple[Search, ...]:
         """The stored searches of these weights: those next to the tables, else the bundled ones.
 
-        Searches that name heads which the tables don't have are left out, since they may be untrusted.
+        Searches are untrusted, so those with heads that the tables lack are left out.
         """
         folders = (self.folder.parent, PRECOMPUTED)
         stored = (searches.beside(folder, self.model, self.weights) for folder in folders)
@@ -188,7 +188,7 @@ class ModelRecords(Results):
 
     @property
     def origin(self) -> dict[str, str]:
-        """The origin of a figure of these tables alone: their weights, without ablation."""
+        """The origin of a figure that uses only these tables: their weights, without ablation."""
         return {"weights": self.weights[:16], "ablated heads": ""}
 
     @property
@@ -198,7 +198,7 @@ class ModelRecords(Results):
 
 
 def _printed(model: str) -> dict[Head, HeadRecord]:
-    """Return the levels and labels of tables 12 to 14 of the paper; none for a model that it doesn't have."""
+    """Return the levels and labels of tables 12 to 14 of the paper; empty for other models."""
     try:
         levels = paper.head_labels(model)
     except InputError:

@@ -1,4 +1,4 @@
-"""Images that visitors upload: bounds, and reading them in the sandbox."""
+"""Uploaded images: limits, and reading in the sandbox."""
 
 import base64
 import hashlib
@@ -14,17 +14,17 @@ from ccs.data.decoding import FORMATS, Pixels, small
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
-UPLOAD_SECONDS, IMAGE_SECONDS = 2.0, 0.6  # of processor time, and more for each image
+UPLOAD_SECONDS, IMAGE_SECONDS = 2.0, 0.6  # of processor time in all, and in addition for each image
 
 
 @dataclass(frozen=True)
 class InputImage:
-    """An image as it is used: RGB, upright, its shorter side at most 512 px.
+    """A decoded image: RGB, upright, with a shorter side of at most 512 px.
 
     Attributes:
         name: Name of the file, or the content of an example.
         pixels: The image.
-        origin: The words before its name: "file", or "drawn as" and "photograph of" for examples.
+        origin: The words shown before its name: "file", "drawn as", or "photograph of".
     """
 
     name: str
@@ -49,10 +49,10 @@ def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], l
         files: Data and name of each.
 
     Returns:
-        The images, and a sentence for each file that isn't one.
+        The images, and a message for each file that isn't an image.
 
     Raises:
-        InputError: If they take too much time or memory together.
+        InputError: If together they take too much time or memory.
     """
     seconds = UPLOAD_SECONDS + IMAGE_SECONDS * len(files)
     results: list[Pixels | str] = sandbox.run(_read_all, list(files), title="The upload", seconds=seconds)
@@ -79,11 +79,11 @@ def _read_one(data: bytes, name: str) -> Pixels | str:
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:
-    """Return an image inside a `data:` URL, so that nothing is fetched.
+    """Return an image as a `data:` URL.
 
     Args:
         image: The image.
-        side: Its largest side in pixels, by default its own.
+        side: Maximum length of a side in pixels; by default unchanged.
     """
     if side is not None and max(image.size) > side:
         image = ImageOps.contain(image, (side, side), Image.Resampling.LANCZOS)

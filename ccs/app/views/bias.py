@@ -100,7 +100,7 @@ def make_fairer(screen: Screen, budget: Annotated[int, Field(ge=0, le=100)] = 0)
     """Request a comparison of ways to lower the bias, which `compare_methods` does.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         budget: The points of accuracy that may be lost.
     """
     screen.session.budget = budget
@@ -162,7 +162,7 @@ def set_query(
     """Rank a gallery for occupations. K goes back to the default with another gallery or attribute.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         occupations: The occupations, one per line or separated by commas; "" for the default.
         gallery: The gallery's name, "" for the one that is ranked now.
         attribute: The attribute whose bias is measured, "" for the current one.
@@ -183,7 +183,7 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
     """Rank a gallery of the visitor's, from a zip or Parquet file.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         files: The upload; its first file is used.
 
     Raises:

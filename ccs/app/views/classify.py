@@ -104,7 +104,7 @@ def choose_classes(screen: Screen, classes: Long = "", template: Name = "") -> N
     """Classify into other classes, with another template.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         classes: The classes, one per line or separated by commas; "" for the example's own.
         template: The prompt, with `{}` where the class goes; "" for the example's own.
 

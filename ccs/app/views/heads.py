@@ -33,7 +33,7 @@ def inspect_head(screen: Screen, head: Name = "") -> None:
     """Show a head in the view Heads.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         head: One head of the model, such as `L7.H4`.
 
     Raises:
@@ -48,7 +48,7 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
     """Turn heads off, or on again if they are off, scaled, or edited.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         head: The heads, such as `L5.H0 L6.H1`.
 
     Raises:
@@ -62,7 +62,7 @@ def change_heads(screen: Screen, heads: Long = "") -> None:
     """Turn heads on or off, or scale or edit them; the others stay as they are.
 
     Args:
-        screen: The screen that the form changes.
+        screen: The screen to change.
         heads: The heads, each with its change, such as `L5.H0=1 L6.H1=erase:gender`; a factor of 1 turns a
             head on.
 
