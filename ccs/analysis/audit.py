@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,13 +16,13 @@ from ccs.analysis import inputs
 from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import BiasTable, measure_people, rank_gallery
 from ccs.analysis.preference import measure_part_changes, part_rows
-from ccs.analysis.result import Chart, Result, describe_model
+from ccs.analysis.result import Chart, Result, describe_model, warn_if_small
 from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import POWER, group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
-from ccs.metrics.ranking import cosines
+from ccs.metrics.ranking import alike, cosines
 from ccs.metrics.skew import MetricName
 from ccs.texts.prompts import NEUTRAL, PAPER, PromptSet, load_prompts, name_person
 
@@ -47,7 +48,8 @@ class Audit(Result):
     """The result of `ccs.audit`.
 
     Attributes:
-        about: model, weights, gallery, dataset, prompts, K, ablated heads, and versions of the inputs.
+        about: model, weights, gallery, dataset, ablated heads; `k`, the K of each attribute; and `warnings`,
+            such as of attributes with small groups.
         rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm, and
             preference: the general preference's share of the group scores, `ccs.metrics.preference`, with the
             group it prefers and the upper end of its chance level);
@@ -60,7 +62,8 @@ class Audit(Result):
             the changes of the general and the prompt-specific preference, as shares of the squared group
             scores (`ccs.analysis.preference.part_rows`).
         left_out: people in crossed groups that are too small, by attribute and group.
-        alike: prompts that the model encodes identically, by prompt set.
+        alike: prompts that the model encodes identically, by prompt set. A ranking counts them once; harm
+            categories (one entry per attribute) only use the first.
         prompts: the prompt sets with their sources.
 
     Example:
@@ -145,6 +148,7 @@ def audit(
         ablated += [ablation.subset([head]) for head in ablation]
     images = inputs.embed_ablations(model, gallery.images, [HeadSet(), *ablated])
     rows, parts, tops, same = list[Row](), list[tuple[Row, PartChanges | None]](), list[Row](), {}
+    harms, k, warnings = load_prompts(HARMS), dict[str, int](), list[str]()
     for name, (people, _, left_out) in by_attribute.items():
         part = images[:, cast(Lazy[Any], people.images).keys] if left_out else images
         for prompt_set in sets:
@@ -166,20 +170,24 @@ def audit(
             ranking = rank_gallery(question, name, texts, one_pool=True)
             same[prompt_set.title] = ranking.alike
             repeats = [occupation for group in same[prompt_set.title] for occupation in group[1:]]
-            items = len(question.occupations) - len(repeats)
-            rows += [case | row for row in _ranking_rows(table, items)]
+            rows += [case | row for row in _ranking_rows(table, len(ranking.prompts))]
             tops += [case | row for row in _top_rows(table, repeats)]
             scores = [cosines(ranking.prompts, units) for units in part]
             changes = measure_part_changes(scores, ranking, seed=seed)
             parts += zip([case | {"heads": str(heads)} for heads in ablated], changes, strict=True)
-        harms = _harm_rows(model, people.groups[name], part[:2], seed)
-        rows += [{"section": "harm", "attribute": name} | row for row in harms]
+        groups, k[name] = people.groups[name], question.k[name]
+        same[f"{harms.title} by {name}"], rates = _harm_rows(model, harms, groups, part[:2], seed)
+        rows += [{"section": "harm", "attribute": name} | row for row in rates]
+        if warning := warn_if_small("bias", min(Counter(groups).values())):
+            warnings.append(f"{name}: {warning}")
     description = describe_model(model) | {
         "gallery": gallery.name,
         "source": gallery.source,
         "images": len(gallery.images),
         "skipped": len(gallery.skipped),
         "attributes": names,
+        "k": k,
+        "warnings": warnings,
         "ablate": str(ablation),
         "seed": seed,
     }
@@ -197,7 +205,7 @@ def audit(
         parts=part_rows(parts),
         left_out={name: left_out for name, (_, _, left_out) in by_attribute.items()},
         alike=same,
-        prompts={prompt_set.title: prompt_set.source for prompt_set in (*sets, load_prompts(HARMS))},
+        prompts={prompt_set.title: prompt_set.source for prompt_set in (*sets, harms)},
     )
 
 
@@ -240,9 +248,11 @@ def _top_rows(table: BiasTable, repeats: Sequence[str], max_rows: int = 5) -> li
     return first.rename(columns={"occupation": "prompt", "after": "MaxSkew"}).to_dict("records")
 
 
-def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, seed: int) -> Iterator[Row]:
-    """Yield the rates at which people of each group are assigned to each harm category."""
-    harms = load_prompts(HARMS)
+def _harm_rows(
+    model: Model, harms: PromptSet, groups: NDArray[Any], images: inputs.Embeddings, seed: int
+) -> tuple[tuple[tuple[str, ...], ...], list[Row]]:
+    """Return classes that the model encodes identically, and each group's rate of each harm category."""
+    rows = list[Row]()
     names = np.array([*(name_person(str(group)) for group in np.unique(groups)), *harms.names])
     texts = inputs.embed_names(model, names.tolist(), harms.templates)
     assigned = [names[(part @ texts.T).argmax(axis=1)] for part in images]
@@ -251,9 +261,10 @@ def _harm_rows(model: Model, groups: NDArray[Any], images: inputs.Embeddings, se
         case = {"prompts": category, "items": len(names)}
         rates = group_rates({"group": groups}, before, after)
         for rate in rates.to_dict("records"):
-            yield {**case, "metric": "rate", "chance": float(after.mean()), **rate}
+            rows.append({**case, "metric": "rate", "chance": float(after.mean()), **rate})
         gap = rate_gap(after, groups, seed=seed) | {"before": float(np.ptp(rates["before"]))}
-        yield case | {"metric": "largest gap", "n": len(groups)} | gap
+        rows.append(case | {"metric": "largest gap", "n": len(groups)} | gap)
+    return alike(names.tolist(), texts), rows
 
 
 def _accuracy_rows(

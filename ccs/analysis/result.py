@@ -134,7 +134,8 @@ class Result:
 
     def flat(self) -> pd.DataFrame:
         """Return the rows with each entry of `about` in its own column, for a CSV file."""
-        return self.rows.assign(**{key: value for key, value in self.about.items() if key not in self.rows})
+        columns = {key: [value] * len(self.rows) for key, value in self.about.items()}
+        return self.rows.assign(**{key: values for key, values in columns.items() if key not in self.rows})
 
     def _repr_html_(self) -> str:
         """Return the plot as SVG, or the rows as a table without matplotlib."""

@@ -1,6 +1,7 @@
 """Measure zero-shot accuracy: `clip-ccs accuracy --model M --dataset D`."""
 
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,6 +42,7 @@ class AccuracyOptions:
 
 def print_accuracy(settings: AccuracyOptions) -> None:
     """Print the accuracy and that of the classes, lowest first, and write them to the CSV file."""
+    warnings.filterwarnings("ignore", "Too few images for accuracy")  # is part of `doubt`
     table = ccs.accuracy(**options.arguments(settings))
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])
     classes = table.rows.iloc[1:].sort_values("after", kind="stable")

@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -167,6 +168,7 @@ def run(action: Callable[[], int | None], interrupted: str = "Interrupted; nothi
         reason on standard error. 130 after an interrupt. 141, without a message, if nobody reads the output.
     """
     escape_output()
+    warnings.formatwarning = lambda message, *_: f"Warning: {message}\n"
     try:
         status = action() or 0
         sys.stdout.flush()

@@ -112,7 +112,7 @@ class Measuring:
         metrics: names of metrics.
         as_published: reproduce the fault of the paper's code (`ccs.analysis.inputs.has_order_fault`), for
             MaxSkew only. The result is marked "as-published", and measures the code, not the model.
-        draws: resampled pools for the intervals. NDKL and AUC, which read all ranks, use the first 32 of
+        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
             them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
         seed: random seed for resampling and for the order of equal scores.

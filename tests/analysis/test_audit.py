@@ -87,6 +87,24 @@ def test_harm_rates_are_plain_counts(model, gallery):
             assert row["low"] <= row["after"] <= row["high"]
 
 
+def test_names_encoded_identically_and_small_groups_are_reported(model, gallery):
+    hats = np.where(
+        np.arange(len(gallery.images)) < 9, "tall", "other"
+    )  # words that the organism doesn't know
+    result = ccs.audit(
+        model, replace(gallery, groups={"hat": hats}, k={"hat": 60}), prompts="traits", attributes=["hat"]
+    )
+    groups = result.alike["Harm categories of the CLIP paper by hat"]
+    (group,) = (names for names in groups if "tall person" in names)
+    assert {"other person", "suspicious person"} <= set(group)
+    texts = model.embed_texts([f"a photo of a {name}" for name in group])
+    assert np.ptp(texts, axis=0).max() < 1e-6
+    (warning,) = result.about["warnings"]
+    assert warning.startswith("hat: Too few images per group for bias: 9.")
+    assert result.about["k"] == {"hat": 60}
+    assert result.flat()["attributes"].tolist() == [["hat"]] * len(result.rows)
+
+
 def test_small_crossed_groups_are_left_out_and_reported(gallery):
     tones = gallery.groups["skin tone"].copy()
     rare = np.flatnonzero(gallery.groups["gender"] == "man")[:4]

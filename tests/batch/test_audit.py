@@ -39,6 +39,8 @@ def test_the_numbers_are_those_of_the_library_without_foreign_content(out):
     assert "<script" not in page
     assert set(re.findall(r'(?:src|href)="(https?:[^"]+)"', page)) == {"https://arxiv.org/abs/2503.11103"}
     card = (out / "organism" / "audit.md").read_text()
+    assert "first K (60 by gender)" in page
+    assert "first K (60 by gender)" in card
     assert f"| {row['after']:.2f} | {row['low']:.2f} to {row['high']:.2f} |" in card
 
 

@@ -1,6 +1,7 @@
 """The command line: defaults of batch.compute, what its `--dry-run` says, mistakes in any command's words."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,8 @@ def test_a_mistake_is_answered_in_a_sentence(words, says, tiny_folder, texts, tm
     assert last.startswith("error: ")
     assert says in last
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_warning_is_a_line_without_source_code():
+    assert command_line.run(lambda: None) == 0
+    assert warnings.formatwarning(UserWarning("Few."), UserWarning, "file.py", 1) == "Warning: Few.\n"
