@@ -27,19 +27,19 @@ class Settings:
 
 
 def update(_: Settings) -> None:
-    """Write the parts of both pages that are computed."""
+    """Write the computed parts of both pages."""
     by = "python -m research.paper"
     bring_up_to_date(AUDIT, "audit", counts(), by)
     bring_up_to_date(DOCS / "findings.md", "answers", answers(results.load().models), by)
 
 
 def counts() -> str:
-    """Count the printed cells that support each sentence of the paper, as a table in Markdown."""
+    """Count the printed cells that support each claim of the paper, as a table in Markdown."""
     rows = [
         {
-            "sentence": check.statement,
-            "where": check.source,
-            "cells for it": f"{check.holds} of {check.of}" if check.of else "–",
+            "claim": check.statement,
+            "source": check.source,
+            "supporting cells": f"{check.holds} of {check.of}" if check.of else "–",
             "note": check.note or "–",
         }
         for check in audit.audit()

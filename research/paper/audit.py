@@ -1,9 +1,9 @@
-"""Compare what the paper says (audit.toml) with numbers, printed or measured.
+"""Check the paper's claims (audit.toml) against its printed numbers or measured ones.
 
-The claims of the paper's two versions, of its poster and of its page, paraphrased; `source` says where each
-stands and which table or figure it is about. A cell is a figure or a pair of figures that the claim refers
-to; it supports the claim or contradicts it. Cells without a figure are left out, so the same checks run on
-partial measurements. A claim on which no printed figure bears has no cells, and a note that says so.
+audit.toml paraphrases the claims of the paper's two versions, its poster, and its Hub page, and names their
+sources. A cell is a number, or a pair of numbers, that supports or contradicts a claim. Cells without numbers
+are left out, so the same checks run on partial measurements. A claim that no printed number tests has no
+cells.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ccs import paper
 from ccs.batch.report import REPEATED, TABLES, claims, compare_claim
 from ccs.results import Results
 
-Figures = Mapping[tuple[str, str, str], float]
+Numbers = Mapping[tuple[str, str, str], float]
 """(table, row, column) -> number."""
 Cells = Iterator[tuple[str, bool]]
 
-SMALL = 1.0  # points that count as "minimal" or "minor"; the paper gives no limit
+SMALL = 1.0
+"""Maximum loss, in points, that counts as "minimal" or "minor". The paper gives no limit."""
 LARGER = (
     ("ViT-L-14-OpenAI", "ViT-B-32-OpenAI"),
     ("ViT-L-14-OpenAI", "ViT-B-16-OpenAI"),
@@ -38,7 +39,16 @@ LARGER = (
 
 @dataclass(frozen=True)
 class Check:
-    """A sentence, the number of cells that support it, and those against it; `note`: what they cannot say."""
+    """A claim and its cells.
+
+    Attributes:
+        statement: The claim.
+        source: Where the paper makes it.
+        note: Context, or what the cells can't test.
+        holds: Number of cells that support the claim.
+        of: Number of cells.
+        exceptions: The cells that contradict the claim.
+    """
 
     statement: str
     source: str
@@ -56,7 +66,7 @@ def _sentences() -> list[dict[str, Any]]:
 
 
 @cache
-def printed() -> Figures:
+def printed() -> Numbers:
     """Return the paper's printed numbers by table, row, and column."""
     return {
         (key, row, column): value
@@ -66,23 +76,23 @@ def printed() -> Figures:
 
 
 def measured(
-    results: Mapping[str, Results], agreement: pd.DataFrame | None = None, found_heads: bool = False
-) -> Figures:
-    """Read the measured figures of the paper's cells, with bias by the correct metric.
+    results: Mapping[str, Results], agreement: pd.DataFrame | None = None, rescored: bool = False
+) -> Numbers:
+    """Read the measured numbers of the paper's cells. Bias is measured by the correct metric.
 
     Args:
-        results: model -> its results.
-        agreement: the table that `clip-ccs annotate import` wrote; only OpenAI's model is compared with table
-            2 of the first version.
-        found_heads: use the heads of these results in place of those that the paper lists.
+        results: Model -> its results.
+        agreement: The table that `clip-ccs annotate import` wrote. Of the single judges, only OpenAI's is
+            compared with table 2 of the first version.
+        rescored: Use the heads that these results scored instead of those that the paper lists.
     """
     values = {}
     for key in (*TABLES, *REPEATED):
         for claim in claims(key):
-            compared = compare_claim(claim, results.get(claim.model), found_heads)
+            compared = compare_claim(claim, results.get(claim.model), rescored)
             value = compared.correct if claim.measure == "bias" else compared.measured
             if value is not None:
-                # Counts that are the printed ones keep the print's digits: its rounding decides nothing.
+                # An exact count that agrees takes the printed digits, so that rounding decides no check.
                 same = value is compared.measured and isnan(value.low) and compared.agrees
                 place = claim.table, claim.row, claim.column
                 values[place] = claim.published if same else round(value.value, 9)
@@ -95,8 +105,8 @@ def measured(
     return values
 
 
-def audit(values: Figures | None = None) -> tuple[Check, ...]:
-    """Check every sentence against the numbers (default: the printed ones), in the paper's order."""
+def audit(values: Numbers | None = None) -> tuple[Check, ...]:
+    """Check every claim against numbers (default: the printed ones), in the paper's order."""
     known, checks = printed() if values is None else values, []
     for sentence in _sentences():
         cells = dict[str, bool]()
@@ -108,55 +118,55 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-# Ways to check a sentence over the figures of a table -------------------------------------------------------
+# Checks of a claim on the numbers of a table ----------------------------------------------------------------
 
 
-def _cells_of(values: Figures, check: str, table: str, **arguments: Any) -> Cells:
-    """Return the cells of a table by which a sentence is checked; `check` names a method of `_Table`."""
+def _cells_of(values: Numbers, check: str, table: str, **arguments: Any) -> Cells:
+    """Return the cells that a method of `_Table`, named by `check`, yields for a claim."""
     cells: Cells = getattr(_Table(values, table), check)(**arguments)
     return cells
 
 
 @dataclass(frozen=True)
 class _Table:
-    """The figures of a printed table.
+    """The numbers of a printed table.
 
-    Its public methods are the words for `check` in audit.toml: each is called with each of a sentence's
-    `cells`, and yields the figures and whether they support it.
+    A `check` in audit.toml names a public method. It is called with the arguments of each entry of `cells`.
+    It yields a description of each cell and whether the cell supports the claim.
     """
 
-    values: Figures
+    values: Numbers
     key: str
 
     @property
     def _printed(self) -> paper.PaperTable:
         return paper.table(self.key)
 
-    def _figures(self, plan: str) -> dict[tuple[str, str], float]:
+    def _numbers(self, column_name: str) -> dict[tuple[str, str], float]:
         """Return numbers by (dataset, attribute or "", model); figure 2's unpruned ones are in table 5."""
         sets = dict.fromkeys(column[: column.find("/") + 1] for column in self._printed.columns)
         cells = {}
         for row in self._printed.rows:
             for name in sets:
                 dataset, _, model = f"{name}{row}".rpartition("/")
-                place = self.key, row, f"{name}{plan}"
-                if self.key == "figure2" and plan == "original":
+                place = self.key, row, f"{name}{column_name}"
+                if self.key == "figure2" and column_name == "original":
                     place = "table5", model, f"{dataset}/original"
                 if place in self.values:
                     cells[dataset, model] = self.values[place]
         return cells
 
     def _pairs(
-        self, plan: str, other: str, of: str = "", models: Sequence[str] = ("",)
+        self, ablation_set: str, other: str, of: str = "", models: Sequence[str] = ("",)
     ) -> Iterator[tuple[tuple[str, str], float, float]]:
-        """Return cells with the numbers of two ablation sets; `of`, `models`: how their names begin."""
-        ours, theirs = self._figures(plan), self._figures(other)
+        """Return the cells of two ablation sets; `of`, `models`: starts of names of datasets and models."""
+        ours, theirs = self._numbers(ablation_set), self._numbers(other)
         for cell, value in ours.items():
             if cell in theirs and cell[0].startswith(of) and cell[1].startswith(tuple(models)):
                 yield cell, value, theirs[cell]
 
-    def _drops(self, plan: str) -> dict[tuple[str, str], float]:
-        return {cell: before - after for cell, before, after in self._pairs("original", plan)}
+    def _drops(self, ablation_set: str) -> dict[tuple[str, str], float]:
+        return {cell: before - after for cell, before, after in self._pairs("original", ablation_set)}
 
     def _printed_cells(self) -> Iterator[tuple[str, str, float]]:
         """Return row, column, and number of each printed cell for which there is a number."""
@@ -179,15 +189,15 @@ class _Table:
         by: float | None = None,
         percent: float | None = None,
     ) -> Cells:
-        """Check that one ablation set's figure is below another's.
+        """Check that one ablation set's number is below another's.
 
         Args:
-            smaller: the ablation set with the smaller figure.
-            larger: the other one.
-            of: start of the names of the data sets.
-            models: starts of the models' names.
-            by: the least difference.
-            percent: the least difference in percent of the larger figure.
+            smaller: The ablation set with the smaller number.
+            larger: The other ablation set.
+            of: Start of the datasets' names.
+            models: Starts of the models' names.
+            by: Minimum difference.
+            percent: Minimum difference in percent of the larger number.
         """
         for cell, low, high in self._pairs(smaller, larger, of, models):
             good = low < high if by is None else round(high - low, 9) >= by
@@ -196,14 +206,14 @@ class _Table:
             yield f"{self._place(cell)} ({larger} {high:g}, {smaller} {low:g})", good
 
     def within(self, column: str, above: float = -inf, limit: float = inf) -> Cells:
-        """Check that the figures of a column lie within limits.
+        """Check that the numbers of a column lie within limits.
 
         Args:
-            column: its name.
-            above: they exceed this one.
-            limit: they don't exceed this one.
+            column: The column.
+            above: Lower limit, excluded.
+            limit: Upper limit, included.
         """
-        for cell, value in self._figures(column).items():
+        for cell, value in self._numbers(column).items():
             yield f"{self._place(cell)} {column} {value:g}", above < value <= limit
 
     def equal(self, other: str) -> Cells:
@@ -213,7 +223,7 @@ class _Table:
                 yield f"{self._place(('', row))} {column} ({ours:g} and {theirs:g})", ours == theirs
 
     def counted(self) -> Cells:
-        """Check that shares are those of a whole number of the model's heads, to the last digit."""
+        """Check that each share is a whole number of heads over the model's heads, to the last digit."""
         for row, column, share in self._printed_cells():
             heads = len(paper.model(row).heads)
             count = round(share * heads)
@@ -221,66 +231,70 @@ class _Table:
             yield description, abs(share - count / heads) <= 0.0005 + 1e-9
 
     def name_endings(self, column: str, endings: Sequence[str]) -> Cells:
-        """Check the ends of the models' names.
+        """Check that each model's name has one of some endings.
 
         Args:
-            column: with the models.
-            endings: of which each name has one.
+            column: A column with numbers of the models.
+            endings: The endings.
         """
-        for _, model in self._figures(column):
+        for _, model in self._numbers(column):
             yield model, model.endswith(tuple(endings))
 
     def covered(self) -> Cells:
-        """Check that the table has every model of which there are numbers."""
-        there = {row for _, row, _ in self.values}
-        for name in (model.paper_name for model in paper.models() if model.paper_name in there):
+        """Check that the table has every model that has numbers in any table."""
+        measured_models = {row for _, row, _ in self.values}
+        for name in (model.paper_name for model in paper.models() if model.paper_name in measured_models):
             yield name, any(key == self.key and row == name for key, row, _ in self.values)
 
-    def small_change(self, plan: str, gain: float = SMALL, models: Sequence[str] = ("",)) -> Cells:
-        """Check that an ablation set's figure is at most SMALL below the original.
+    def small_change(self, ablation_set: str, gain: float = SMALL, models: Sequence[str] = ("",)) -> Cells:
+        """Check that an ablation set's number is at most SMALL below the original.
 
         Args:
-            plan: the ablation set.
-            gain: the most that it may lie above the original.
-            models: starts of the models' names.
+            ablation_set: The ablation set.
+            gain: Maximum by which it may exceed the original.
+            models: Starts of the models' names.
         """
-        for cell, before, after in self._pairs("original", plan, models=models):
-            yield f"{self._place(cell)} {plan} ({after - before:+.2f})", -gain <= before - after <= SMALL
+        for cell, before, after in self._pairs("original", ablation_set, models=models):
+            yield (
+                f"{self._place(cell)} {ablation_set} ({after - before:+.2f})",
+                -gain <= before - after <= SMALL,
+            )
 
-    def smaller_change(self, plan: str, other: str) -> Cells:
-        """Check that one ablation set's figure is nearer to the original than another's.
+    def smaller_change(self, ablation_set: str, other: str) -> Cells:
+        """Check that one ablation set's number is closer to the original than another's.
 
         Args:
-            plan: the nearer one.
-            other: the other one.
+            ablation_set: The ablation set that should be closer.
+            other: The other ablation set.
         """
         theirs = self._drops(other)
-        for cell, drop in self._drops(plan).items():
+        for cell, drop in self._drops(ablation_set).items():
             if cell in theirs:
-                place = f"{self._place(cell)} ({plan} {-drop:+.1f}, {other} {-theirs[cell]:+.1f})"
+                place = f"{self._place(cell)} ({ablation_set} {-drop:+.1f}, {other} {-theirs[cell]:+.1f})"
                 yield place, abs(drop) < abs(theirs[cell])
 
-    def _falls(self, plan: str) -> dict[tuple[str, str], float]:
-        """Return an ablation set's losses, in percent of the values before, if these are above 0."""
-        before = self._figures("original")
-        return {cell: 100 * drop / before[cell] for cell, drop in self._drops(plan).items() if before[cell]}
+    def _falls(self, ablation_set: str) -> dict[tuple[str, str], float]:
+        """Return an ablation set's losses in percent of the original numbers, for those above 0."""
+        before = self._numbers("original")
+        drops = self._drops(ablation_set).items()
+        return {cell: 100 * drop / before[cell] for cell, drop in drops if before[cell]}
 
-    def larger_fall(self, other: str, plan: str) -> Cells:
-        """Check that a fall, in percent of an original above 0, is larger than in another table.
+    def larger_fall(self, other: str, ablation_set: str) -> Cells:
+        """Check that the loss in percent of the original is larger than in another table.
 
         Args:
-            other: the other table.
-            plan: the ablation set.
+            other: The other table.
+            ablation_set: The ablation set.
         """
-        theirs = _Table(self.values, other)._falls(plan)
-        for cell, fall in self._falls(plan).items():
+        theirs = _Table(self.values, other)._falls(ablation_set)
+        for cell, fall in self._falls(ablation_set).items():
             if cell in theirs:
                 place = f"{cell[1]} {cell[0]} ({fall:.0f}% against {theirs[cell]:.0f}%)"
                 yield place, fall > theirs[cell]
 
     def _excess(self, larger: str, smaller: str, of: str = "") -> Iterator[tuple[str, dict[str, float]]]:
-        """Yield each set and model -> a column's figure, or its excess over the `smaller` one's."""
-        cells = [(cell, value, 0.0) for cell, value in self._figures(larger).items()]
+        """Yield each dataset, and model -> the number in `larger` minus that in `smaller` (if given)."""
+        cells = [(cell, value, 0.0) for cell, value in self._numbers(larger).items()]
         by_set: dict[str, dict[str, float]] = {}
         for (dataset, model), high, low in self._pairs(larger, smaller) if smaller else cells:
             if dataset.startswith(of):
@@ -291,12 +305,12 @@ class _Table:
     def less_in_larger(
         self, larger: str, smaller: str = "", pairs: Sequence[Sequence[str]] = LARGER
     ) -> Cells:
-        """Check that a column's figure, or its excess, is less in the first model of each pair.
+        """Check that a column's number, or its excess, is smaller in the first model of each pair.
 
         Args:
-            larger: the column.
-            smaller: the column that is subtracted.
-            pairs: of starts of models' names, the larger model first.
+            larger: The column.
+            smaller: The column to subtract.
+            pairs: Pairs of models, the larger model first.
         """
         for set_name, excess in self._excess(larger, smaller):
             for model, other in pairs:
@@ -307,13 +321,13 @@ class _Table:
                     yield description, excess[model] < excess[other]
 
     def largest(self, larger: str, models: Sequence[str], smaller: str = "", of: str = "") -> Cells:
-        """Check that, set by set, a column's figure (or its excess) is largest in some models.
+        """Check that on each dataset a column's number, or its excess, is largest in one of some models.
 
         Args:
-            larger: the column.
-            models: starts of their names.
-            smaller: the column that is subtracted.
-            of: start of the names of the data sets.
+            larger: The column.
+            models: Starts of the models' names.
+            smaller: The column to subtract.
+            of: Start of the datasets' names.
         """
         for set_name, excess in self._excess(larger, smaller, of):
             best = max(excess, key=lambda model: excess[model])
@@ -321,7 +335,7 @@ class _Table:
                 yield f"{set_name}: {best} ({excess[best]:g})", best.startswith(tuple(models))
 
     def _series(self) -> dict[tuple[str, str], list[float]]:
-        """Return each model's pruned numbers of a set, from first column to last, if all are there."""
+        """Return each model's numbers on a dataset in column order, without the original, if complete."""
         by_row: dict[tuple[str, str], list[float]] = {}
         for row, column, _ in self._printed.cells():
             if not column.endswith("original"):
@@ -330,17 +344,17 @@ class _Table:
         return {cell: series for cell, series in by_row.items() if not any(map(isnan, series))}
 
     def close(self, points: float) -> Cells:
-        """Check that the numbers of a row lie within this many points."""
+        """Check that the range of a row's numbers is at most this many points."""
         for cell, series in self._series().items():
             spread = max(series) - min(series)
             yield f"{self._place(cell)} (range {spread:.2f})", spread <= points
 
     def rising(self, models: Sequence[str] = ("",), never: bool = False) -> Cells:
-        """Check whether the figures of a row fall nowhere.
+        """Check that the numbers of a row never fall.
 
         Args:
-            models: starts of the models' names.
-            never: check that they fall somewhere.
+            models: Starts of the models' names.
+            never: Check instead that they fall at least once.
         """
         for cell, series in self._series().items():
             if cell[1].startswith(tuple(models)):
@@ -348,7 +362,7 @@ class _Table:
                 yield f"{self._place(cell)} ({series_text})", (series == sorted(series)) != never
 
     def same_order(self) -> Cells:
-        """Check that two models are in the same order in every column."""
+        """Check for each pair of models that their order is the same in every column."""
         for (first, ours), (second, theirs) in combinations(self._series().items(), 2):
             if first[0] == second[0]:
                 same = {a < b for a, b in zip(ours, theirs, strict=True)}

@@ -23,4 +23,4 @@ def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
     monkeypatch.setattr(docs, "DOCS", tmp_path)
     monkeypatch.setattr(docs.results, "load", lambda: results.Collection({}, "nowhere"))
     assert docs.main([]) == 0
-    assert "At equal numbers" in (tmp_path / "audit.md").read_text()
+    assert "With equal numbers" in (tmp_path / "audit.md").read_text()

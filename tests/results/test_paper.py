@@ -69,27 +69,27 @@ def sentence(source, text, values=None):
 
 def test_counts_that_were_made_by_hand():
     for source, text, count in (
-        ("table 8", "On FairFace pruning high", (11, 12)),
+        ("table 8", "On FairFace, pruning high", (11, 12)),
         # Table 7 in both readings of its headings; no cell is equal, so the two add up.
         ("7 as printed", "", (4, 18)),
-        ("headings exchanged", "more than low", (14, 18)),
-        ("", "ViT-B-16 loses most", (7, 7)),
+        ("headings exchanged", "matter more", (14, 18)),
+        ("", "ViT-B-16 models lose most", (7, 7)),
         ("", "OpenAI's lose more than OpenCLIP's", (11, 14)),
-        ("", "OpenCLIP's loses a little more", (6, 7)),
-        ("", "by a point or more", (10, 18)),
-        ("", "half as far", (5, 12)),
-        ("", "more than half of their bias", (2, 6)),
-        ("", "counts of heads over their number", (33, 36)),
-        ("", "all five sets", (28, 30)),
-        ("", "a smaller fall", (25, 30)),
+        ("", "OpenCLIP's loses slightly more", (6, 7)),
+        ("", "by 1 point or more)", (10, 18)),
+        ("", "at least half", (5, 12)),
+        ("", "more than 50% of their bias", (2, 6)),
+        ("", "whole number of heads", (33, 36)),
+        ("", "all five datasets", (28, 30)),
+        ("", "a smaller loss", (25, 30)),
         ("", "no consistent rise", (5, 6)),
     ):
         check = sentence(source, text)
         assert (check.holds, check.of) == count
-    fairface = sentence("table 8", "On FairFace pruning high")
+    fairface = sentence("table 8", "On FairFace, pruning high")
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
     # Equal figures are not lower: Country-211 of ViT-B-32-datacomp has 4.37 for high and for low.
-    lower = sentence("abstract", "more than pruning low heads").exceptions
+    lower = sentence("abstract", "more than pruning low-CCS heads").exceptions
     assert "Table 6, ViT-B-32-datacomp country211 (low 4.37, high 4.37)" in lower
 
 
@@ -98,11 +98,11 @@ def test_the_audit_runs_over_a_part_of_the_measurements():
     # Of no skew at all there is no fall in percent, and score ties alone often add up to none.
     cells = [(table, f"race/{plan}") for table in ("table8", "table9") for plan in ("original", "high")]
     none = {(table, "ViT-B-32-OpenAI", column): 0.0 for table, column in cells}
-    assert sentence("tables 8 and 9", "The fall is larger", none).of == 0
+    assert sentence("tables 8 and 9", "The reduction is larger", none).of == 0
     results = results_of([row(), row(ablation="high", value=0.7), row(ablation="low", value=0.6)])
     values = audit.measured({results.model: results})
     assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
-    drops = sentence("4.1; table 5", "in every case", values)
+    drops = sentence("4.1; table 5", "consistently lowers accuracy", values)
     assert (drops.holds, drops.of) == (0, 1)
     skew = row(dataset="fairface-1.25", metric="MaxSkew sum", target="pool", attribute="race", occupation="")
     skew |= dict.fromkeys(("chance", "chance_low", "chance_high"))
