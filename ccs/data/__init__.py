@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -49,23 +49,20 @@ class BaseSet:
     source: str
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    _items: ClassVar[str] = "images"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(getattr(self, self._items)):,} {self._items}>"
-
-    @property
-    def _items(self) -> str:
-        return "images" if hasattr(self, "images") else "clips"
 
     def require_readable(self, skip_unreadable: bool) -> None:
         """Raise InputError if more than 1% of the images can't be read, unless they are to be skipped."""
         skipped, whole = self.skipped, len(getattr(self, self._items)) + len(self.skipped)
         if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
-            raise InputError(
-                f"{len(skipped)} of the {whole} images of {self.name} cannot be used (for example "
-                f"{skipped[0]}); fix or remove them, or leave them out with --skip-unreadable (in Python, "
-                "skip_unreadable=True)."
+            problem = (
+                f"{len(skipped)} of the {whole} {self._items} of {self.name} cannot be used ({skipped[0]})"
             )
+            advice = "fix or remove them, or leave them out with --skip-unreadable (skip_unreadable=True)"
+            raise InputError(f"{problem}: {advice}.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -102,6 +99,7 @@ class RetrievalSet(BaseSet):
 
     clips: Sequence[Sequence[Image.Image]]
     captions: tuple[tuple[str, ...], ...]
+    _items: ClassVar[str] = "clips"
 
 
 AnySet = ImageSet | RetrievalSet

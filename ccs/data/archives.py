@@ -22,7 +22,8 @@ def choose_archives(files: Files, record: DatasetRecord, split: str) -> Files:
         ValueError: If there are no such files.
         InputError: If they belong to several tables, such as configurations of a set on the Hub.
     """
-    archives = files.ending_in(".parquet") or files.ending_in(".tar")
+    tars = files.ending_in(".tar")  # img2dataset writes a table of addresses next to each
+    archives = [p for p in files.ending_in(".parquet") if f"{splitext(p)[0]}.tar" not in tars] or tars
     of_config = [path for path in archives if f"/{record.config}/" in f"/{path}"]
     if of_config or (not record.known and record.config):
         archives = of_config

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import DatasetRecord, Lazy, RetrievalSet
+from ccs.data.names import is_several
 from ccs.data.rows import Rows
 from ccs.errors import InputError, require
 
@@ -34,7 +35,7 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
         start = float(stream.start_time * stream.time_base) if stream.start_time is not None else 0.0
         taken: list[Image.Image] = []
         current_frame: Any = None
-        try:
+        with suppress(OSError, ValueError):  # the stream breaks off
             for frame in container.decode(stream):
                 now = frame.time - start if frame.time is not None else 0.0
                 # The current frame stays on the screen until this one.
@@ -43,13 +44,9 @@ def frames(video: bytes | str | Path, count: int) -> tuple[Image.Image, ...]:
                 if len(taken) == count:
                     break
                 current_frame = frame
-        except (OSError, ValueError):
-            if current_frame is None:
-                raise
         if current_frame is None:
             raise ValueError("no frame can be decoded")
-        last = [_upright(current_frame)] if len(taken) < count else []
-        return (*taken, *last * (count - len(taken)))
+        return (*taken, *[_upright(current_frame)] * (count - len(taken)))
 
 
 def _upright(frame: Any) -> Image.Image:
@@ -94,8 +91,8 @@ def make_clips(record: DatasetRecord, rows: Rows, max_clips: int | None = None) 
         try:
             data = rows.read(row)
             texts = [text for text in (cell if isinstance(cell, list) else [cell]) if isinstance(text, str)]
-            if not any(map(str.strip, texts)):
-                raise ValueError("no caption")
+            if not any(map(str.strip, texts)) or any(map(is_several, texts)):
+                raise ValueError("the column caption holds no text, or a list that is written as text")
             with _opened(data) as (container, stream, _):
                 if next(container.decode(stream), None) is None:
                     raise ValueError("no frame can be decoded")

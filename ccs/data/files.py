@@ -33,7 +33,7 @@ TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts")
 NO_IMAGE = "not an image"
 LINK = "a link in an archive"
-_HIDDEN = re.compile(r"(?:[^/]*/)*?(?:\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(?=/|\Z)")
+_HIDDEN = re.compile(r"(?:[^/]*/)*?(?:\.[^/]*|__MACOSX|@eaDir|Thumbs\.db|desktop\.ini)(?=/|\Z)")
 """Matches a path up to its first hidden part."""
 _BROKEN = (BadZipFile, NotImplementedError, EOFError, zlib.error, lzma.LZMAError)
 """Errors of a damaged zip member, or of one with an unsupported compression."""
@@ -87,13 +87,13 @@ class Files:
         """Return the paths with one of these endings, in any case."""
         return [path for path in self.openers if path.lower().endswith(endings)]
 
-    def read(self, path: str) -> bytes:
-        """Return a file's bytes."""
+    def read(self, path: str | None) -> bytes:
+        """Return a file's bytes. Raises OSError for a path that isn't there, or None."""
         try:
-            with self.openers[path]() as stream:
+            with self.openers[path or ""]() as stream:
                 return stream.read()
-        except _BROKEN as error:
-            raise OSError(f"it cannot be unpacked: {error}") from None
+        except (KeyError, *_BROKEN) as error:
+            raise OSError(f"it cannot be unpacked: {error}" if path else "no such file") from None
 
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> "Files":
         """Keep some files, and count the others.
@@ -108,12 +108,13 @@ class Files:
         return replace(self, openers=openers, notes=self.notes + _count(reason, self.openers.keys() - chosen))
 
     def unpack(self, archives: Iterable[str]) -> "Files":
-        """Replace these archives by their members, whose paths begin with the path of the archive."""
-        openers = dict(self.openers)
+        """Replace archives by their members, each below the path of its archive without the ending."""
+        openers, notes = dict(self.openers), self.notes
         for path in archives:
-            members = list_files(openers.pop(path), path).openers
-            openers |= {f"{path}/{name}": member for name, member in members.items()}
-        return replace(self, openers=openers)
+            inside = list_files(openers.pop(path), path)
+            openers |= {f"{splitext(path)[0]}/{name}": member for name, member in inside.openers.items()}
+            notes += inside.notes
+        return replace(self, openers=openers, notes=notes)
 
     def in_split(self, splits: Mapping[str, str], split: str, usual: str = "") -> "Files":
         """Choose the files of one split.
@@ -271,12 +272,14 @@ def _in_archive(opener: Opener) -> _Listed:
                     if not entry.isdir():
                         yield entry.name.removeprefix("./"), place if entry.isreg() else LINK
         elif not start.startswith(b"PK"):
-            raise ValueError("it is not a zip, tar, or Parquet file; give the folder with the images")
+            raise ValueError("not a zip, tar, or Parquet file; unpack it or give the folder with the images")
     for member in _zip(opener, os.getpid()).infolist() if start.startswith(b"PK") else ():
         name = member.filename
         if not member.flag_bits & 0x800:  # without a declared encoding; often UTF-8
-            with suppress(UnicodeError):
+            try:
                 name = name.encode("cp437").decode("utf-8")
+            except UnicodeError:
+                yield name, "a name in an unknown encoding, read as cp437 (or give the unpacked folder)"
         if member.flag_bits & 1:
             raise ValueError(f"{name!r} in it is encrypted")
         if stat.S_ISLNK(member.external_attr >> 16):

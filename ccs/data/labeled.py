@@ -9,7 +9,8 @@ import numpy as np
 from ccs import paper
 from ccs.data import AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
 from ccs.data.clips import make_clips
-from ccs.data.rows import ALL, SEVERAL, Rows, Sample, are_numbers, fingerprint, in_order, merge_spellings
+from ccs.data.names import are_numbers, in_order, merge_spellings, spelling
+from ccs.data.rows import ALL, LAYOUTS, SEVERAL, Rows, Sample, fingerprint
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "sex", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -56,33 +57,26 @@ def _make_classes(
     record.require_recorded(rows.source, len(classes), record.class_count, "classes")
     if len(classes) < 2:
         listed = ", ".join(classes)
-        raise InputError(f"{rows.source!r} has only one class, {listed!r}: give the folder of the classes.")
+        raise InputError(f"{rows.source!r} has only one class, {listed!r}: {LAYOUTS}.")
     if missing := {name for subset in record.subsets.values() for name in subset} - {*classes}:
         raise InputError(f"{record.name!r} lacks the class {min(missing)!r}, which one of its subsets needs.")
     unlabeled = {row: "no label" for row, number in enumerate(numbers) if number < 0}
     at, fields = rows.readable(sample, unlabeled, numbers, notes)
     labels = np.array(numbers, np.int64)[at]
-    if without := len(classes) - len(np.unique(labels)):
-        fields["notes"] += (f"classes without images: {without} of {len(classes)}",)
+    if empty := [classes[number] for number in np.setdiff1d(range(len(classes)), labels)]:
+        fields["notes"] += (f"classes without images: {len(empty)} of {len(classes)}, such as {empty[0]}",)
     class_of: dict[bytes, int] = {}
     pairs = zip(map(bytes, fields["digests"]), labels.tolist(), strict=True)
     if twice := sum(class_of.setdefault(digest, label) != label for digest, label in pairs):
         fields["notes"] += (f"images that are in another class too: {twice}",)
     fields["fingerprint"] = fingerprint(fields["fingerprint"], labels.tolist(), classes)
-    groups = {}  # columns such as the place of Waterbirds
-    for name in sorted(rows.columns.keys() - {"file", "split", column}) if not record.known else ():
-        if all(isinstance(cell, str | int) for cell in rows.columns[name]):
-            cells = np.array(rows.strings(name))[at]
-            if 2 <= len({*cells}) <= MOST_NUMBERS and "" not in cells:
-                groups[name] = cells
-    return ClassificationSet(
-        labels=labels,
-        classes=tuple(classes),
-        templates=templates(record.templates),
-        subsets={name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()},
-        groups=groups,
-        **fields,
-    )
+    # Columns such as the place of Waterbirds:
+    others = [] if record.known else rows.columns.keys() - {"file", "split", column, *rows.unusable}
+    columns = ((name, np.array(rows.strings(name))[at]) for name in sorted(others))
+    groups = {name: c for name, c in columns if "" not in c and 2 <= len({*c}) <= MOST_NUMBERS}
+    fields["subsets"] = {name: tuple(map(classes.index, subset)) for name, subset in record.subsets.items()}
+    fields |= {"classes": tuple(classes), "templates": templates(record.templates)}
+    return ClassificationSet(labels=labels, groups=groups, **fields)
 
 
 def _number_classes(
@@ -90,7 +84,7 @@ def _number_classes(
 ) -> tuple[list[int], list[str], list[str]]:
     """Return each row's class number (-1 for none), the names of the classes, and notes."""
     labels, listed = rows.strings(column), rows.classes.get(column, ())
-    is_bare = not listed and any(type(x) in (int, float) and x == x for x in rows.columns[column])
+    is_bare = not listed and any(type(cell) in (int, float) for cell in rows.columns[column])
     numbers = {*labels} - {"", "-1"}
     are_texts = listed or rows.by_folder or len(numbers) < 2 or not are_numbers(numbers)
     if is_bare or not are_texts:
@@ -106,18 +100,18 @@ def _number_classes(
         number, classes = {name: int(float(name)) for name in classes}, list(names)  # some may have no images
     elif is_bare:
         problem = f"bare numbers ({', '.join(classes)[:80]}), and {len(names)} names don't fit them"
-        raise InputError(f"The labels of {record.name!r} are {problem}.")
+        raise InputError(f"The labels of {record.name!r} are {problem}: name all from 0 on with `classes`.")
     elif names:
         classes = list(renamed(classes, names, record.name))
-    elif are_numbers(classes) and not record.known:
-        notes.append(f"the names of the classes are numbers: {', '.join(classes)[:40]}")
     elif rows.by_folder:
         classes = [re.sub(r"(?<=\w)-(?=\w)", " ", name) for name in classes]
+    if not (names or record.known) and all(re.match(r"n?\d+(\D|$)", name) for name in classes):
+        notes.append(f"the names of the classes are or begin with numbers: {', '.join(classes)[:40]}")
     if record.names == "wordnet":
         classes = _wordnet_names(classes)
     elif record.names == "column":
         separators = (" ", "_") if record.joined else ("_", " ")
-        classes = [record.renames.get(name, name).replace(*separators) for name in classes]
+        classes = [record.renames.get(name, name).replace(*separators).strip() or name for name in classes]
     return [number.get(label, -1) for label in merged], classes, notes
 
 
@@ -130,10 +124,14 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
         source: The set's name in messages.
 
     Raises:
-        InputError: If the numbers of names and classes differ.
+        InputError: If the numbers of names and classes differ, or a class would get another class's name.
     """
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
+    places = {spelling(name): place for place, name in enumerate(classes)}
+    if moved := [name for place, name in enumerate(names) if places.get(spelling(name), place) != place]:
+        order = ", ".join(classes)[:200]
+        raise InputError(f"{source} has the classes {order}, in this order: {moved[0]!r} would name another.")
     return tuple(names)
 
 
@@ -172,6 +170,7 @@ def make_people(
     in_sets = bool(record.groups) and "a1_type" in rows.columns
     columns = dict(zip(_SETS, _SETS, strict=True)) if in_sets else record.groups
     columns = columns or _columns_of_groups(rows, attributes)
+    unread = [name for name in rows.columns if name not in ("file", *columns.values())]
     skipped = () if record.groups else rows.unusable
     groups = {name: rows.strings(column) for name, column in columns.items() if column not in skipped}
     notes: list[str] = []
@@ -186,6 +185,7 @@ def make_people(
         raise InputError(f"The race {min(unknown)!r} is none of {', '.join(record.renames)}.")
     else:
         groups["race"] = [record.renames[name] for name in groups["race"]]  # not those of "race (seven)"
+    notes += [f"columns that are not used: {', '.join(unread)[:200]}"] * bool(unread and not record.groups)
     reasons = {name: "" if in_sets else f"no {name}" for name in groups}
     empty = {row: reasons[name] for name in groups for row, cell in enumerate(groups[name]) if not cell}
     strata: Sequence[Any] = occupations or list(zip(*groups.values(), strict=True))
@@ -213,8 +213,8 @@ def _gallery(groups: dict[str, np.ndarray], k: dict[str, int], fields: dict[str,
 def _columns_of_groups(rows: Rows, attributes: Sequence[str]) -> dict[str, str]:
     """Return attribute -> column: the user's choice, or else those with usual names, or else all."""
     columns = [name for name in (*rows.columns, *rows.unusable) if name != "file"]
-    is_free = "group" not in columns
-    column_of = {"group" if name == "label" and is_free else name.replace("_", " "): name for name in columns}
+    free_names = {name: "group" if name == "label" else name.replace("_", " ") for name in columns}
+    column_of = {name if free in columns else free: name for name, free in free_names.items()}
     usual = [name for name in column_of if column_of[name].casefold() in ATTRIBUTES]
     if absent := [name for name in attributes if name not in column_of]:
         listed = ", ".join(column_of) or "none"
@@ -235,7 +235,8 @@ def _read_groups(
     notes: list[str] = []
     for name, cells in columns.items():
         labels, n_known = {*cells} - {""}, sum(map(bool, cells))
-        names_rows = not by_user and name not in ATTRIBUTES and len(labels) == n_known > MOST_NUMBERS
+        may_name_rows = not by_user and name.casefold() not in ATTRIBUTES
+        names_rows = may_name_rows and len(labels) == n_known > MOST_NUMBERS
         numbers = [label for label in labels if re.fullmatch(r"-?\d{1,3}(\.\d+)?", label, re.ASCII)]
         read_as = {number: "" for number in numbers if float(number) < 0} if len(numbers) > 2 else {}
         if len(numbers) > MOST_NUMBERS and not names_rows:
@@ -251,7 +252,8 @@ def _read_groups(
             refused[name] = alike or f"it has {len(labels)} groups"
     if not groups or (refused and by_user):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in refused.items()) or "there is no column"
-        raise InputError(f"{source} has no attribute of 2 to {MOST_GROUPS} groups ({reasons[:500]}).")
+        refusal = f"has no attribute of 2 to {MOST_GROUPS} groups ({reasons[:500]})"
+        raise InputError(f"{source} {refusal}: {LAYOUTS}.")
     return groups, notes + [f"the column {name!r} is no attribute: {why}" for name, why in refused.items()]
 
 

@@ -7,20 +7,24 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import takewhile
+from os.path import dirname
 from pathlib import Path
 from typing import Any
 
-from ccs.data import DatasetRecord
+from ccs.data import DatasetRecord, Lazy
 from ccs.data.archives import choose_archives
 from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files
-from ccs.data.rows import Rows, tidy
+from ccs.data.names import is_several, plain, tidy
+from ccs.data.rows import LAYOUTS, Rows
 from ccs.errors import InputError
 from ccs.files import as_text, read_rows
 
-PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
+PATHS = ["file", "file_name", "filename", "img_filename", "filepath", "image_path", "img_path"]
+PATHS += ["path", "image", "video", "video_id"]
 """Columns that may hold the path of a row's file, in order of preference."""
+_WRAPPERS = {"image", "images", "img", "imgs", "jpegimages"}
+"""Names of folders that hold images, but aren't classes."""
 FAIRFACE_TABLES = ("label_val.csv", "fairface_label_val.csv")
 _Row = tuple[str | None, dict[str, Any]]
 """The path of an image (None if the file is missing), and the row's cells."""
@@ -80,12 +84,13 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     if not rows.count and record.kind != "images":
         reason = f"{rows.source!r} has neither a labels.csv nor images in folders of classes or groups."
         raise InputError(" ".join((reason, *rows.notes[:3])))
-    unit = "clips" if rows.are_videos else "images"
-    record.require_recorded(rows.source, rows.count, record.rows, unit)
-    if len(words := {*map(tidy, rows.columns.get("split", ()))}) > 1:
-        note = f"the column 'split' is ignored: rows of {', '.join(sorted(words)[:5])} are all read"
-        rows = replace(rows, notes=(*rows.notes, note))
-    return replace(rows, names=names)
+    record.require_recorded(rows.source, rows.count, record.rows, "clips" if rows.are_videos else "images")
+    folders = {re.sub(r"[^/\\]*$", "", str(path)) for path in rows.columns.get("file", ())}
+    words = {*re.split(r"[\W\d_]+", " ".join(folders).casefold())} & SPLITS.keys()
+    splits = {*map(tidy, rows.columns.get("split", ()))} or {SPLITS[word] for word in words}
+    mixed = len(splits) > 1 and record.kind != "images"
+    note = f"{', '.join(sorted(splits)[:5])} are not read as splits, but together"
+    return replace(rows, names=names, notes=(*rows.notes, *[note] * mixed))
 
 
 def _images(files: Files, record: DatasetRecord, split: str) -> Rows:
@@ -131,15 +136,10 @@ def _rows(files: Files, record: DatasetRecord, records: Sequence[_Row]) -> Rows:
     paths = [path for path, _ in records]
     columns: dict[str, list[Any]] = {"file": [as_text(path or "") for path in paths]}
     names = dict.fromkeys(name for _, cells in records for name in cells)
-    columns |= {name: [cells.get(name) for _, cells in records] for name in names}
-    read = partial(_read_row, files, paths)
-    return Rows(name=record.name, source=files.title, count=len(paths), read=read, columns=columns)
-
-
-def _read_row(files: Files, paths: Sequence[str | None], row: int) -> bytes:
-    if (path := paths[row]) is None:
-        raise FileNotFoundError(2, "no such file")
-    return files.read(path)
+    columns |= {name: [plain(cells.get(name)) for _, cells in records] for name in names}
+    read = Lazy(files.read, paths).__getitem__
+    rows = Rows(name=record.name, source=files.title, count=len(paths), read=read, columns=columns)
+    return replace(rows, unusable=[name for name in columns if any(map(is_several, columns[name]))])
 
 
 def _webdataset(files: Files) -> tuple[list[_Row], set[str]]:
@@ -174,7 +174,7 @@ def _read_table(files: Files, table: str, paths: Sequence[str], endings: tuple[s
     columns = dict.fromkeys(name for row in rows for name in row)
     if not (key := next(filter(columns.__contains__, PATHS), "")):
         listed = f"it has {', '.join(columns) or 'no rows'}"[:200]
-        raise InputError(f"{title} needs a column `file`, columns of labels, and commas between; {listed}.")
+        raise InputError(f"{title} needs a header: `file`, columns of labels, and commas between; {listed}.")
     names = [str(row.pop(key, "")) for row in rows]
     matched = zip(match(names, paths, title, endings), names, rows, strict=True)
     return [(path, {"file": name, **row}) for path, name, row in matched]
@@ -195,14 +195,11 @@ def _label_by_folder(files: Files) -> tuple[list[_Row], list[str]]:
     parts = {folder: as_text(folder).split("/")[::-1] for folder in {*folders}}
     cells = {folder: dict(zip(("label", "domain"), parts[folder], strict=False)) for folder in parts}
     listed = ", ".join(sorted(classes)[:5])
+    if len(classes) > 1 and {*map(str.casefold, classes)} & _WRAPPERS:
+        raise InputError(f"{files.source!r} has the folders {listed}, which are no classes: {LAYOUTS}.")
     notes = [f"the folders {listed} are domains; classes are the folders inside"] * are_domains
-    words = [word for top in classes for word in re.split(r"[\W\d_]+", top.casefold())]
-    if len({SPLITS[word] for word in words if word in SPLITS}) > 1 and not are_domains:
-        notes = [f"the folders {listed} are read as classes, not as splits"]
     if deeper := [] if are_domains else [path for path in paths if path.count("/") > 1]:
-        notes.append(
-            f"folders inside class folders are ignored, such as {as_text(deeper[0].rpartition('/')[0])}"
-        )
+        notes.append(f"folders inside class folders are ignored, such as {as_text(dirname(deeper[0]))}")
     return [(path, cells[folder]) for path, folder in zip(paths, folders, strict=True)], notes
 
 

@@ -218,18 +218,10 @@ def _find(spec: str, kind: str, split: str) -> Local | OnHub:
     address = _HUB_ID.fullmatch(spec)
     if not address or ".." in spec or spec.startswith("."):
         known_names = "" if "/" in spec or local.suffix else f" ({', '.join(SOURCES)})"
-        sources = f"a known dataset{known_names}, world/..., or an id on the Hub (owner/name:split)"
-        raise InputError(
-            f"{spec[:300]!r} does not exist. Give a folder, a zip, tar, or Parquet file, {sources}."
-        )
+        sources = f"a folder, a zip, tar, or Parquet file, a known dataset{known_names}, world/..."
+        raise InputError(f"{spec[:300]!r} does not exist. Give {sources}, or a Hub id (owner/name:split).")
     prefix, hub, config, word = address.groups("")
-    record = DatasetRecord(
-        name=spec if prefix else hub,
-        kind=kind,
-        hub=hub,
-        config=config or None,
-        split="train" if kind == "images" else "",
-        large=True,
-        untrusted=bool(prefix),
-    )
+    name, usual = spec if prefix else hub, "train" if kind == "images" else ""
+    record = DatasetRecord(name=name, kind=kind, hub=hub, config=config or None, split=usual, large=True)
+    record = replace(record, untrusted=bool(prefix))
     return OnHub(record, split or SPLITS.get(word.casefold(), word))

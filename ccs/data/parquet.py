@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
+from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -24,7 +24,8 @@ import pyarrow.types as kinds
 
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, Opener
-from ccs.data.rows import Rows, spread, tidy
+from ccs.data.names import is_several, plain, tidy
+from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
@@ -87,8 +88,8 @@ def read_parquet(
                 total += metadata.row_group(number).num_rows
                 table = opened.read_row_group(number, columns=[*columns])
                 for name in table.column_names:
-                    cells = [*map(_plain, table.column(name).to_pylist())]
-                    if any(isinstance(cell, bytes | list | dict) for cell in cells):
+                    cells = [*map(plain, table.column(name).to_pylist())]
+                    if any(map(is_several, cells)):
                         del columns[name]
                     else:
                         columns[name] += _by_name(cells, listed.get(name), f"{name!r} of {record.name!r}")
@@ -99,16 +100,12 @@ def read_parquet(
             raise
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
-    return Rows(
-        name=record.name,
-        source=source,
-        count=total,
-        read=ImageColumn(groups, images[0]),
-        columns=columns,
-        classes={column: [*names] for column, names in classes.items()},
-        unusable=[name for name in all_names if name not in (*columns, *images)],
-        notes=tuple(f"the images of the column {name!r} are not used" for name in images[1:]),
-    )
+    unusable = [name for name in all_names if name not in (*columns, *images)]
+    notes = tuple(f"the images of the column {name!r} are not used" for name in images[1:])
+    class_names = {column: [*names] for column, names in classes.items()}
+    read = ImageColumn(groups, images[0])
+    rows = Rows(name=record.name, source=source, count=total, read=read, columns=columns)
+    return replace(rows, classes=class_names, unusable=unusable, notes=notes)
 
 
 def _choose_groups(metadata: pq.FileMetaData, count: int) -> range | list[int]:
@@ -152,20 +149,6 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
         listed = {column: feature["names"] for column, feature in inner.items() if "names" in feature}
         return {column: [*map(tidy, names)] for column, names in listed.items() if isinstance(names, list)}
     return {}
-
-
-def _plain(cell: Any) -> Any:
-    """Return a cell as text, a number, a Boolean, or None; a list or record of one value becomes that value.
-
-    Bytes, and lists and records of several values, are returned unchanged. They can't label images.
-    """
-    if isinstance(cell, dict | list) and len(cell) <= 1:
-        cell = next(iter(cell.values() if isinstance(cell, dict) else cell), None)
-    if cell != cell:
-        return None
-    if isinstance(cell, float | Decimal):
-        cell = float(cell) if cell % 1 else int(cell)
-    return cell if isinstance(cell, str | int | float | bytes | list | dict | None) else str(cell)
 
 
 def _by_name(cells: list[Any], names: Sequence[str] | None, column: str) -> list[Any]:

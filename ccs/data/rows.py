@@ -1,9 +1,6 @@
 """Rows of encoded images with columns, the form into which every source is read."""
 
 import hashlib
-import html
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +12,11 @@ import numpy as np
 
 from ccs.data import Lazy
 from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
+from ccs.data.names import tidy
 from ccs.errors import InputError, require_seed
 
 SEVERAL = "its cells are not single texts or numbers"
+LAYOUTS = "give one folder per class or group, labels.csv, or another split (docs/datasets.md)"
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Rows:
     untrusted: bool = False
 
     def strings(self, column: str) -> list[str]:
-        """Return a column as tidy text, with "" for empty cells and NaN.
+        """Return a column as tidy text, with "" for empty cells.
 
         Raises:
             InputError: If there is no such column, or it cannot label images.
@@ -102,8 +101,7 @@ class Rows:
         if column not in self.columns:
             listed = ", ".join(self.columns)[:300]
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {listed or 'none'}.")
-        cells = self.columns[column]
-        return ["" if isinstance(x, list | dict | None) or x != x else tidy(x) for x in cells]
+        return ["" if cell is None else tidy(cell) for cell in self.columns[column]]
 
     def readable(
         self,
@@ -218,44 +216,3 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     if wanted is None or wanted >= count:
         return range(count)
     return [position * count // wanted for position in range(wanted)]
-
-
-# Names ----------------------------------------------------------------------------------------------------
-
-
-def tidy(cell: object) -> str:
-    """Return a cell as text: HTML entities resolved, NFC, single spaces, and 7.0 as "7"."""
-    text = repr(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-    return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
-
-
-def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace spellings of the same name by the most frequent one.
-
-    Spellings differ in case, spaces, underscores, hyphens, and invisible characters only.
-
-    Returns:
-        The spellings, and a note for each name that is merged into another.
-    """
-    counts = Counter(names)
-    spellings: dict[str, str] = {}
-    merged: dict[str, str] = {}
-    for name in sorted(counts, key=lambda name: (-counts[name], name)):
-        visible = "".join(letter for letter in tidy(name) if unicodedata.category(letter) != "Cf")
-        text = re.sub(r"_|(?<=\w)-(?=\w)", " ", visible).casefold()
-        merged[name] = spellings.setdefault(" ".join(text.split()), name)
-    notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
-    return [merged[name] for name in names], notes
-
-
-def are_numbers(names: Iterable[str]) -> bool:
-    """Return True if all names are whole numbers, such as 7 or 7.0, and no two are equal."""
-    names = [*names]
-    whole = all(re.fullmatch(r"\d{1,9}(\.0+)?", name, re.ASCII) for name in names)
-    return whole and len({*map(float, names)}) == len(names)
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sort names: whole numbers by value, others as text."""
-    names = list(names)
-    return sorted(names, key=float if are_numbers(names) else None)
