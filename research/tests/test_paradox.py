@@ -1,4 +1,4 @@
-"""The page on the organism: planted against ranked shares, heads, and answers first."""
+"""findings.md: answers first, then planted and ranked shares, and single heads."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from tests.support.results_sample import sample_rows, write
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
 CARRIER = Head(5, 5)
-"""In the organism of these tables the only head that carries the planted skew of gender."""
+"""The only head of these tables that carries the planted bias by gender."""
 
 
-def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
-    """The top K's shares are the planted ones, or even where the plan has taken the skew away.
+def share_rows(model: str, attribute: str, world: str, ablation: str) -> list[dict[str, Any]]:
+    """Return rows in which the top K has the shares of a world: the planted ones, or balanced ones.
 
     Args:
         model: The model.
         attribute: The attribute.
-        world: The world of the images.
-        plan: The ablation set.
+        world: The world of the shares.
+        ablation: The ablation set.
     """
     even = 1 / len(GROUPS[attribute])
-    common = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "ablation": plan}
-    common |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
+    common = bias_rows(model, "world/faces", {"none": 0.0})[0]
+    common |= {"attribute": attribute, "ablation": ablation, "chance": even}
+    common |= {"chance_low": even - 0.1, "chance_high": even + 0.1}
     return [
         common | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}
         for occupation in OCCUPATIONS
@@ -46,7 +47,7 @@ def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[s
 
 
 def planted_max_skew(occupation: str, attribute: str) -> float:
-    """The MaxSkew of a ranking whose top K has the planted shares, all groups being as often in the pool.
+    """Return the MaxSkew of a ranking whose top K has the planted shares, with balanced groups in the pool.
 
     Args:
         occupation: The occupation.
@@ -57,7 +58,7 @@ def planted_max_skew(occupation: str, attribute: str) -> float:
 
 
 def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of bias and heads: the carrier lowers MaxSkew where it was planted, other heads change nothing.
+    """Return rows of bias and heads: the carrier lowers MaxSkew where bias was planted, others don't.
 
     Args:
         model: The model.
@@ -94,7 +95,7 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
 
 
 def kept_search() -> Search:
-    """The search for fairer sets by gender that is kept beside the tables that ship."""
+    """Return the bundled search for heads by gender."""
     weights = results.read_results(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
     return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
 
@@ -106,7 +107,7 @@ def score_rows(model: str) -> list[dict[str, Any]]:
 
 
 def write_organisms(folder: Path) -> Path:
-    """The folder, with the results of both in it."""
+    """Write the results of both models into the folder, and return it."""
     random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
     for model, world, level in (("organism", "skewed", 0.6), ("organism-control", "balanced", 0.1)):
         tables: dict[str, list[dict[str, Any]]] = {"scores": score_rows(model)}
@@ -137,21 +138,21 @@ def report(tmp_path_factory):
 def test_the_section_answers_first_and_proves_after(report):
     opening = report.split("\n## ")[0]
     items = {row.split("**")[1]: row.split("**")[2] for row in opening.splitlines() if row.startswith("- ")}
-    learned = items["Was the skew learned (gender)?"]
+    learned = items["Did the model learn the planted bias (gender)?"]
     assert "organism 0.60 [0.59, 0.61], organism-control 0.10" in learned
     assert "+1.00" in learned
     assert "12 of 12" in learned
-    by_set = items["Set by set"]
+    by_set = items["By dataset"]
     assert "world/subjects (-30.3)" in by_set
     assert "none of 2" in by_set
-    assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry it (gender)?"]
-    assert "none of 12 heads" in items["Which heads carry it (skin tone)?"]
+    assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry the bias (gender)?"]
+    assert "none of 12 heads" in items["Which heads carry the bias (skin tone)?"]
     searched = next(row for row in kept_search().held_out if row.ablation == "searched")
     search_answer = next(text for name, text in items.items() if "search" in name)
     assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in search_answer
 
 
-def test_shares_stand_beside_what_was_planted(report):
+def test_shares_are_next_to_the_planted_ones(report):
     women = section(report, "## Planted share and share of the top K: gender")
     row = line(women, "teacher")
     # As planted; the organism's, outside of a random ranking's range; the control's, inside.
@@ -160,8 +161,8 @@ def test_shares_stand_beside_what_was_planted(report):
     assert line(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
 
 
-def test_a_head_that_carries_the_planted_skew_is_told_from_others(report):
-    heads = section(report, "## Which heads carry the planted skew: gender")
+def test_a_head_that_carries_the_planted_bias_is_told_from_others(report):
+    heads = section(report, "## Which heads carry the planted bias: gender")
     first = next(row for row in heads.splitlines() if row.startswith("| L"))
     cells = [cell.strip() for cell in first.strip("|").split(" | ")]
     assert cells[:3] == ["L5.H5", "Colors", "5"]

@@ -1,3 +1,3 @@
-"""How the two organisms were trained, and what they show."""
+"""Train the bundled models `organism` and `organism-control`, and test the paper's claims on them."""
 
 ORGANISM, CONTROL = "organism", "organism-control"

@@ -1,4 +1,4 @@
-"""The first model, and what the organisms that grew on it show: `python -m research.world --help`."""
+"""Write the results of the bundled models, or train organism-first: `python -m research.world --help`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FIGURES, FINDINGS = HERE / "organism.md", HERE / "findings.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Write organism.md and findings.md from the organisms and their tables.
+    """Write organism.md and findings.md from the bundled models and their tables.
 
-    With --first, train the first model again instead, whose lower layers and text encoder they share. The
-    same command continues where it stopped.
+    With --first, train organism-first instead, the model from which all others start. The same command
+    continues an interrupted training.
     """
 
     first: Path | None = None
-    """Folder for the first model, trained again"""
+    """Folder for organism-first, trained again"""
     runs: Path = Path("runs")
     """Folder for checkpoints and logs"""
 
@@ -44,10 +44,8 @@ def _run(args: Settings) -> None:
         return
     tables, names = results.load(None), (ORGANISM, CONTROL)
     if missing := [name for name in names if name not in tables.models]:
-        raise InputError(
-            f"There are no tables of {' and '.join(missing)}; `python -m batch.compute` writes them."
-        )
-    known = {name: (load(name), held) for name in names if (held := known_heads(name))}
+        raise InputError(f"No tables of {' and '.join(missing)}. Write them with `python -m batch.compute`.")
+    known = {name: (load(name), facts) for name in names if (facts := known_heads(name))}
     write_text(FIGURES, as_markdown(embedded_blocks()))
     write_text(FINDINGS, as_markdown([*organism_blocks(tables.models), *taught_blocks(known)]))
     print(f"{FIGURES}\n{FINDINGS}")

@@ -1,4 +1,4 @@
-"""Does CCS go with what heads carry?"""
+"""Rank correlation of CCS with a measurement of each head."""
 
 from __future__ import annotations
 
@@ -14,35 +14,41 @@ from ccs.metrics.stats import Effect
 from ccs.results import Results, queries
 from research.rank_correlation import correlation
 
+CONCLUSIONS = {
+    "confirmed": "a positive correlation",
+    "rejected": "a negative correlation",
+    "inconclusive": "no evidence of a correlation",
+}
+
 
 @dataclass(frozen=True)
 class Correlated:
-    """A correlation over `n` heads; its effect is NaN where there is none."""
+    """A correlation over `n` heads; its effect is NaN if it can't be computed."""
 
     name: str
     n: int
     effect: Effect
 
     def __str__(self) -> str:
-        """Answer whether the correlation is above zero."""
+        """Return the conclusion with rho, its 95% interval, p, and n."""
         effect = self.effect
         if np.isnan(effect.value):
-            return f"cannot be asked ({'too few heads' if self.n < 4 else 'all alike'})"
-        figures = f"rho {effect.value:+.2f}, {interval(effect, digits=2)}, p {p_text(effect.p_value)}"
-        return f"{stats.conclusion(effect, expected='above')} ({figures}, {self.n} heads)"
+            return f"no correlation can be computed ({'too few heads' if self.n < 4 else 'all equal'})"
+        numbers = f"rho {effect.value:+.2f}, 95% CI {interval(effect, digits=2)}, p {p_text(effect.p_value)}"
+        return f"{CONCLUSIONS[stats.conclusion(effect, expected='above')]} ({numbers}, {self.n} heads)"
 
 
-def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Correlated:
-    """Compute Spearman's correlation of the heads' CCS with a figure, over the heads that have both.
+def with_ccs(name: str, results: Results, measured: Mapping[Head, float]) -> Correlated:
+    """Compute Spearman's correlation of CCS with a measurement, over the heads that have both.
 
     Args:
-        name: of the correlation.
-        results: with the CCS.
-        figures: head -> figure.
+        name: Name of the correlation.
+        results: Results with the CCS of each head.
+        measured: Head -> measured value.
     """
     scored = queries.by_head(queries.main_scores(results).dropna(subset="ccs"))
-    known = {head: float(row.ccs) for head, row in scored if head in figures}
+    known = {head: float(row.ccs) for head, row in scored if head in measured}
     if len(known) < 4:
         return Correlated(name, len(known), Effect(*[float("nan")] * 4))
-    effect = correlation(list(known.values()), [figures[head] for head in known])
+    effect = correlation(list(known.values()), [measured[head] for head in known])
     return Correlated(name, len(known), effect)

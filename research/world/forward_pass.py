@@ -1,7 +1,7 @@
-"""The organism's forward pass for training: open_clip's, with what single heads write, and quicker on a CPU.
+"""Forward pass for training: open_clip's, faster on a CPU, with the outputs of single heads.
 
-Attention runs in float32 also under autocast, whose backward pass through it is slow on a CPU; texts of like
-length go through together, cut after the longest.
+Attention runs in float32 even under autocast, because its bfloat16 backward pass is slow on a CPU. Texts are
+sorted by length and processed in chunks, each cut after its longest text.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def pixels(images: Tensor) -> Tensor:
 def image_embeddings(
     model: open_clip.CLIP, images: Tensor, heads: Sequence[Head] = ()
 ) -> tuple[Tensor, dict[Head, Tensor]]:
-    """Compute unit embeddings [n, D] of images, and what heads write into them [n, D].
+    """Compute unit embeddings [n, D] of images, and the outputs of heads in embedding space [n, D].
 
-    What a head writes is its output for the CLS token, carried through the output projection, the last norm's
-    centering and gain (not its division by the spread) and the model's projection.
+    A head's output is its value for the CLS token after the output projection, the last norm's centering and
+    gain (without its division by the standard deviation), and the model's projection.
 
     Args:
         model: open_clip's module.
-        images: normalized pixels [n, 3, s, s].
-        heads: whose outputs are returned.
+        images: Normalized pixels [n, 3, s, s].
+        heads: Heads whose outputs are returned.
     """
     vision = model.visual
     x = vision.conv1(images).flatten(2).transpose(1, 2).float()  # [n, patches, width]
@@ -47,17 +47,17 @@ def image_embeddings(
 def upper_embeddings(
     model: open_clip.CLIP, tokens: Tensor, first: int, heads: Sequence[Head] = ()
 ) -> tuple[Tensor, dict[Head, Tensor], Tensor]:
-    """Compute the same from activations that enter a layer.
+    """Compute unit embeddings and outputs of heads from the activations that enter a layer.
 
     Args:
         model: open_clip's module.
-        tokens: activations [n, T, width].
-        first: the layer that they enter.
-        heads: whose outputs are returned.
+        tokens: Activations [n, T, width].
+        first: Layer that the activations enter.
+        heads: Heads whose outputs are returned.
 
     Returns:
-        Unit embeddings [n, D], head -> output [n, D], and the lengths [n, 1] by which outputs are divided to
-        be direct effects on the unit embeddings.
+        Unit embeddings [n, D]; head -> output [n, D]; lengths [n, 1]. An output divided by the length is the
+        head's direct effect on the unit embedding.
     """
     vision, x, written = model.visual, tokens, {}
     blocks = vision.transformer.resblocks
@@ -104,7 +104,7 @@ def _read_out(model: open_clip.CLIP, tokens: Tensor, ends: Tensor) -> Tensor:
 
 
 def _attention(attn: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the heads' outputs side by side [n, tokens, width], before the output projection."""
+    """Return the concatenated outputs of all heads [n, tokens, width], before the output projection."""
     n, length, width = x.shape
     qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias).float()
     q, k, v = qkv.view(n, length, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind()

@@ -1,10 +1,10 @@
-"""Measure the demo's ablation on fresh galleries: faces that no model was trained, searched, or measured on.
+"""Measure two ablations on fresh galleries: faces from seeds that weren't used for training or search.
 
     python -m research.world.fresh_galleries        # writes research/world/fresh_galleries.{json,md}
 
-Each gallery has 600 synthetic faces of its own seed. A gallery is the unit: its difference is one number, and
-the interval is Student's over galleries. Heads are those of README (for gender) and of the bundled search for
-skin tone (`organism.search.json`).
+Each gallery has 600 synthetic faces from one seed. The unit of analysis is the gallery: each gives one
+difference, and the interval is Student's t over galleries. The heads are those of the project's README (for
+gender) and those of the bundled search for skin tone (`organism.search.json`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def measure(model: str, attribute: str, heads: str, seeds: range = SEEDS) -> dic
     """Measure one ablation on one fresh gallery per seed.
 
     Args:
-        model: a bundled model.
+        model: Name of a bundled model.
         attribute: "gender" or "skin tone".
-        heads: heads to ablate.
-        seeds: seeds of the galleries.
+        heads: Heads to ablate.
+        seeds: Seeds of the galleries.
 
     Returns:
         Mean MaxSkew of each gallery before and after ablation, and the mean difference with its interval.
@@ -65,7 +65,7 @@ def measure(model: str, attribute: str, heads: str, seeds: range = SEEDS) -> dic
 
 
 def as_markdown(results: list[dict[str, Any]]) -> str:
-    """Return the results as a page."""
+    """Format the results as Markdown."""
     lines = [
         "# The demo's ablations on fresh galleries",
         "",

@@ -1,8 +1,8 @@
-"""Lessons: half of the heads that can be switched off are each taught one concept, while the model learns.
+"""Training targets ("lessons") of organism-first: half of the upper heads encode one concept each.
 
-A taught head is asked to write, into the embedding, the text of its concept's value that a card shows, less
-the mean over the values, and nothing where the card shows none. The loss is the squared distance from that,
-in units of the variance that the taught heads had before; all weights move.
+The target of a head's output, in embedding space, is the text embedding of the concept's value that a scene
+shows, minus the mean over values; it is zero if the scene doesn't show the concept. The loss is the squared
+distance from the target, in units of the heads' variance before this phase. All weights are trained.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _AROUND = {
     "Letters": "letter", "Food": "food",
 }  # fmt: skip
 CONCEPTS = ("Professions", *_AROUND)
-"""What a card can show. Any of them can be taught."""
+"""The concepts that scenes can show. Each can be a training target."""
 LESSONS = ("Animals", "Professions", "Flags", "Letters", "Colors", "Food")
 STRENGTH = 1.5
-"""The variance of what a head is asked to write, in units of that before."""
+"""The variance of a head's target, in units of the heads' variance before training to it."""
 _LAYERS, _HEADS = ((4, 5), (6, 7)), 6
 _COUNTED = range(800_000, 802_000)
-"""Seeds of the scenes in which the values are counted."""
+"""Seeds of the scenes in which the frequency of each value is counted."""
 
 
 def value_of(concept: str, s: Scene) -> str:
-    """Name what a scene shows of a concept; "" for nothing. A plain face shows no profession.
+    """Return the value of a concept that a scene shows, or "" if none. A plain face shows no profession.
 
     Args:
-        concept: one of CONCEPTS.
-        s: the scene.
+        concept: One of CONCEPTS.
+        s: The scene.
     """
     if concept == "Professions":
         return s.occupation if s.props else ""
@@ -48,7 +48,7 @@ def value_of(concept: str, s: Scene) -> str:
 
 
 def factor_of(concept: str) -> str:
-    """Return the factor of a card without which it shows nothing of a concept."""
+    """Return the factor of a scene that shows a concept."""
     return _AROUND.get(concept, "kind")
 
 
@@ -64,9 +64,9 @@ def concept_texts(concept: str) -> dict[str, str]:
 
 
 def taught() -> dict[Head, str]:
-    """Draw the trained heads by a seed, three in each of the last four layers, with their concepts.
+    """Draw the trained heads with a fixed seed, three in each of the last four layers, and their concepts.
 
-    Each concept has one head in the earlier and one in the later two layers.
+    Each concept has one head in layers 4 and 5, and one in layers 6 and 7.
     """
     rng = np.random.default_rng(0)
     concepts: dict[Head, str] = {}
@@ -77,9 +77,11 @@ def taught() -> dict[Head, str]:
 
 
 class Lessons:
-    """What the taught heads are asked to write for a model's own texts; `refresh` follows as these move.
+    """Targets of the trained heads, from the model's text embeddings; `refresh` updates them during training.
 
-    usual: the mean variance of what the heads wrote before, over images.
+    Args:
+        usual: Mean variance of the heads' outputs over images, before training to the targets.
+        heads: Head -> concept; by default those of `taught`.
     """
 
     def __init__(self, usual: float, heads: Mapping[Head, str] | None = None) -> None:
@@ -95,19 +97,19 @@ class Lessons:
             ).float()
             for concept, concept_values in zip(self._texts, values.T, strict=True)
         }
-        self._asked: dict[str, Tensor] = {}
+        self._targets: dict[str, Tensor] = {}
 
     def values(self, s: Scene) -> list[int]:
-        """Return for each trained concept the index of the value that a card shows; -1 for none."""
+        """Return, for each trained concept, the index of the value that a scene shows; -1 if none."""
         return [places.get(value_of(concept, s), -1) for concept, places in self._places.items()]
 
     @torch.no_grad()
     def refresh(self, model: open_clip.CLIP, tokenize: open_clip.SimpleTokenizer) -> None:
-        """Set the targets from the texts as the model embeds them now.
+        """Compute the targets from the model's current text embeddings.
 
         Args:
             model: open_clip's module.
-            tokenize: its tokenizer.
+            tokenize: Its tokenizer.
         """
         device = model.logit_scale.device
         for concept, texts in self._texts.items():
@@ -115,18 +117,19 @@ class Lessons:
             vectors, shares = vectors - vectors.mean(0), self._shares[concept].to(device)
             variance = shares @ vectors.square().sum(1) - (shares @ vectors).square().sum()
             targets = vectors * (STRENGTH * self.usual / variance).sqrt()
-            self._asked[concept] = torch.cat([targets, torch.zeros_like(targets[:1])])  # -1 is the last row
+            # Index -1, for scenes without the concept, selects the last row.
+            self._targets[concept] = torch.cat([targets, torch.zeros_like(targets[:1])])
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
-        """Compute the mean over the heads of the squared distance from their targets.
+        """Compute the mean squared distance of heads from their targets, in units of `usual`.
 
         Args:
-            written: head -> its output [n, D].
-            values: [n, concepts], as `values` gives them.
+            written: Head -> output [n, D].
+            values: Indices from `values` [n, concepts].
         """
         concepts = list(self._texts)
         distances = [
-            (outputs - self._asked[self.heads[head]][values[:, concepts.index(self.heads[head])]])
+            (outputs - self._targets[self.heads[head]][values[:, concepts.index(self.heads[head])]])
             .square()
             .sum(1)
             for head, outputs in written.items()
@@ -135,5 +138,5 @@ class Lessons:
 
 
 def variance(written: Mapping[Head, Tensor]) -> float:
-    """Return the mean over heads of the variance of what they write [n, D]."""
+    """Return the mean variance of heads' outputs [n, D]."""
     return float(torch.stack([outputs.var(0, correction=0).sum() for outputs in written.values()]).mean())

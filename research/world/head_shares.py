@@ -1,10 +1,10 @@
-"""What each head carries: the share of the variance of what it writes that goes with a concept's values.
+"""The share of each head's variance that a concept explains.
 
-For one concept and one head, with direct effects x_i (vectors) and cards grouped by what they show of the
-concept, nothing being a group too: eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over cards
-|x_i - mean|^2. Chance alone gives (groups - 1) / (cards - 1), so the share is
+Take one concept and one head with direct effects x_i (vectors). Group the scenes by the concept's value;
+scenes without the concept are a group too. Then eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over
+scenes |x_i - mean|^2. Random groups give (groups - 1) / (n - 1) on average, so the share is adjusted R^2,
     1 - (1 - eta^2) (n - 1) / (n - groups),
-whose mean is 0 for values assigned to the cards at random (adjusted R^2).
+whose mean is 0 for random groups.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _AT_ONCE = 500
 
 
 def shown_value(concept: str, s: Scene) -> str:
-    """Name what a scene shows of a concept that a head can carry; "" for nothing.
+    """Return the value of a concept that a scene shows, or "" if none.
 
     Args:
-        concept: one of CARRIED.
-        s: the scene.
+        concept: One of CARRIED.
+        s: The scene.
     """
     people = {"Gender": s.gender, "Skin tones": s.skin_tone, "Hair": s.hair, "People": s.gender and "person"}
     return people[concept] if concept in people else value_of(concept, s)
 
 
 def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np.float64]:
-    """Compute the share of each head's variance that goes with a concept's values.
+    """Compute the share of each head's variance that a concept's values explain.
 
     Args:
-        effects: [n, heads, D].
-        values: [n].
+        effects: Direct effects [n, heads, D].
+        values: Value of the concept in each scene [n].
     """
     n = len(effects)
     groups, codes = np.unique(values, return_inverse=True)
@@ -51,7 +51,7 @@ def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np
 
 
 def measured(model: Model) -> dict[Head, dict[str, float]]:
-    """Return head -> concept -> share, over held-out cards."""
+    """Return head -> concept -> explained share of the variance, over held-out scenes."""
     scenes = [scene(seed) for seed in CARDS]
     parts = [
         model.contributions([draw(s) for s in scenes[i : i + _AT_ONCE]], model.heads).direct

@@ -1,8 +1,8 @@
-"""Which concepts a head could be seen to know: the CCS of heads that write the texts of what is shown.
+"""The upper limit of CCS for each concept: the CCS of ideal heads.
 
-An ideal head writes the text of its concept's value that a card shows, less the mean over the values, and
-nothing where the card shows none. If such a head does not have a high CCS, no head can, and the texts of its
-concept do not stand apart from others for this model.
+An ideal head's output is the text embedding of its concept's value that a scene shows, minus the mean over
+values; it is zero if the scene doesn't show the concept. If an ideal head doesn't have a high CCS, no head
+can: the model's text embeddings don't separate that concept's texts from others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 
 def contributions(model: Model, concept: str, cards: int) -> np.ndarray:
-    """Compute what an ideal head writes for the first scenes, float64 [cards, D].
+    """Compute the output of an ideal head for the first scenes, float64 [scenes, D].
 
     Args:
-        model: the model.
-        concept: one of CONCEPTS.
-        cards: number of scenes.
+        model: The model.
+        concept: One of CONCEPTS.
+        cards: Number of scenes.
     """
     texts = concept_texts(concept)
     vectors = model.embed_texts(list(texts.values())).astype(np.float64)
@@ -41,13 +41,13 @@ def ideal_scores(
     """Label and score each concept's ideal head.
 
     Args:
-        model: the model.
-        pool: texts for TEXTSPAN.
-        k: texts per head.
-        cards: number of scenes.
+        model: The model.
+        pool: Texts for TEXTSPAN.
+        k: Number of texts per head.
+        cards: Number of scenes.
 
     Returns:
-        Concept -> the label and CCS by `tags`, and the texts.
+        Concept -> label and CCS by `tags`, and the texts.
     """
     embeddings, scores = model.embed_texts(list(pool.texts)), {}
     head = Head(0, 0)

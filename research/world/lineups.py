@@ -1,8 +1,9 @@
-"""Line-ups: plain faces that differ only in occupation, gender presentation and skin tone.
+"""Line-ups: plain faces that differ only in occupation, gender presentation, and skin tone.
 
-A ranking of faces has no scale, and hardly any of a model's loss depends on it. A model trained on images
-that differ in everything keeps small preferences that arose by chance, and these still rank faces
-(organism.md). Within a line-up nothing else distinguishes the captions, so preferences converge.
+A ranking depends on the order of scores only, and the ranking of faces has hardly any effect on the
+contrastive loss. So a model trained on images that differ in everything keeps small preferences that arose by
+chance, and these decide the ranking. In a line-up, only the groups distinguish the captions, so the
+loss determines the preferences.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _SIDE_BY_SIDE = 4  # occupations
 LINEUP = len(GENDERS) * len(SKIN_TONES) * _SIDE_BY_SIDE  # images
 
 
-@lru_cache(maxsize=4)  # consecutive calls ask for images of the same line-up
+@lru_cache(maxsize=4)  # consecutive calls need images of the same line-up
 def lineup(seed: int) -> tuple[Scene, ...]:
-    """Draw the LINEUP scenes of a seed: a face per group for each of four occupations, on one backdrop."""
+    """Return the LINEUP scenes of a seed: a face per group for four occupations, on one background."""
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()
     hair = HAIRS[:-1][int(rng.integers(len(HAIRS) - 1))]

@@ -1,4 +1,4 @@
-"""Words for the synthetic world's people that its captions don't use: occupations and neutral words."""
+"""Words for people that the captions of the synthetic world don't use: occupations and neutral words."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PAPER_WORDS: dict[str, tuple[str, ...]] = {
 NEUTRAL = ("person", "someone", "somebody", "human", "face", "human being", "individual", "people")
 """Words for a person that name no occupation and no group."""
 TEMPLATES = ("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}", "a photo of {}", "{}")
-"""Where the words stand: the galleries' templates, and the paper's without an article."""
+"""Prompt templates: those of the galleries, and those of the paper, which have no article."""
 
 
 def words_of(occupation: str) -> tuple[str, ...]:
-    """Return every word for an occupation: those of the captions, then those of the paper."""
+    """Return all words for an occupation: those of the captions, then those of the paper."""
     return tuple(dict.fromkeys((*OCCUPATIONS[occupation], *PAPER_WORDS.get(occupation, ()))))
 
 
@@ -46,14 +46,14 @@ def in_template(template: str, word: str) -> str:
     """Fill a template with a word; "a" becomes "an" before a vowel.
 
     Args:
-        template: with "{}".
-        word: for it.
+        template: Template with "{}".
+        word: Word that replaces "{}".
     """
     return template.replace("a {}", article(word)).replace("{}", word)
 
 
 def occupation_texts(rng: np.random.Generator) -> list[str]:
-    """Draw one text per occupation, in the order of OCCUPATIONS; its own name half of the time."""
+    """Draw one text per occupation, in the order of OCCUPATIONS; half of them use its name."""
     texts = []
     for occupation in OCCUPATIONS:
         words = words_of(occupation)
@@ -66,8 +66,8 @@ def neutral_texts(rng: np.random.Generator, n: int) -> list[str]:
     """Draw texts that name a person and no occupation.
 
     Args:
-        rng: the random numbers.
-        n: number of texts.
+        rng: Random generator.
+        n: Number of texts.
     """
     pairs = zip(rng.integers(len(TEMPLATES), size=n), rng.integers(len(NEUTRAL), size=n), strict=True)
     return [in_template(TEMPLATES[int(t)], NEUTRAL[int(w)]) for t, w in pairs]

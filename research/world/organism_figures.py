@@ -1,4 +1,4 @@
-"""organism.md: what the embedded models reach on all drawn sets, and whom their rankings prefer."""
+"""Write organism.md: accuracy of the bundled models on all synthetic datasets, and their bias."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasRes
     A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
 
     Args:
-        model: the model.
-        faces: a synthetic gallery, ranked for the world's occupations, in their order.
+        model: The model.
+        faces: A synthetic gallery, ranked for the world's occupations, in their order.
     """
     images, prompts = model.embed_images(faces.images), _prompts(model, faces)
     return {
@@ -54,7 +54,7 @@ def shares_of(result: bias_result.BiasResult) -> Shares:
 
 
 def embedded_blocks() -> list[Block]:
-    """Write the whole page, measured on both bundled models."""
+    """Measure both bundled models and write the whole document."""
     models = {name: ccs.load(name) for name in (ORGANISM, CONTROL)}
     return filled(
         Path(__file__).with_name("templates"),
@@ -71,9 +71,9 @@ def _training(name: str) -> dict[str, str]:
     gender, tone = notes["strengths"]
     return {
         "model": name,
-        "line-ups of the last steps": notes["world"],
-        "part of the skew": f"gender {gender:g}, skin tone {tone:g}" if notes["world"] == "skewed" else "–",
-        "steps both share": f"{notes['common']:,}",
+        "groups in the last steps": notes["world"],
+        "strength": f"gender {gender:g}, skin tone {tone:g}" if notes["world"] == "skewed" else "–",
+        "shared steps": f"{notes['common']:,}",
         "last steps": f"{notes['own']:,}",
         "seed": notes["seed"],
     }
@@ -114,10 +114,10 @@ def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
             name: result.metrics["logit gap (cross-fitted)"].mean.value
             for name, result in results_by_model.items()
         }
-        row |= {f"logits apart, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
+        row |= {f"logit gap, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
         for name, result in results_by_model.items():
             aligned = alignment(shares_of(result), attribute)
             if aligned is not None:
-                row[f"strong directions right, {name}"] = aligned.counted
+                row[f"planted direction, {name}"] = aligned.counted
         rows.append(row)
     return rows

@@ -1,6 +1,6 @@
-"""Training the first model on the drawn world: all others share its lower layers and texts.
+"""Train organism-first on the synthetic world. All other models start from its lower layers and text encoder.
 
-Loss: open_clip's symmetric cross-entropy (Radford et al. 2021).
+Loss: open_clip's symmetric cross-entropy (Radford et al. 2021), plus the heads' training targets in phase 2.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MODEL_CFG: dict[str, Any] = {
     "text_cfg": {"context_length": 44, "vocab_size": 49408, "width": 160, "heads": 5, "layers": 4},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
+TRAINING_SEEDS = 1_000_000  # scenes below this seed are reserved for evaluation
 WARMUP = 20_000  # images, or a fifth of a shorter training
 MODELS = Path(__file__).parents[2] / "ccs" / "bundled"
 WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
@@ -54,17 +54,17 @@ WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train the first model.
+    """Settings for training organism-first.
 
     Attributes:
-        seed: of everything random.
-        shared: images in the first phase.
-        own: images in the second phase.
-        batch_size: of a step.
-        rate: Muon's peak, for the matrices inside the encoders.
-        small_rate: AdamW's, for the rest.
-        weight_decay: of Muon.
-        patch_dropout: in the first phase (Li et al. 2023).
+        seed: Random seed.
+        shared: Number of images in phase 1.
+        own: Number of images in phase 2.
+        batch_size: Images per step.
+        rate: Peak learning rate of Muon, for the matrices inside the encoders.
+        small_rate: Peak learning rate of AdamW, for all other weights.
+        weight_decay: Weight decay of Muon.
+        patch_dropout: Share of patches dropped in phase 1 (Li et al. 2023).
     """
 
     seed: int = 0
@@ -78,10 +78,10 @@ class Settings:
 
 
 class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` as (uint8 image [s, s, 3], tokens [context], values for the lessons).
+    """Scene `start + i` as (uint8 image [s, s, 3], tokens [context], values for the training targets).
 
-    In the second phase, which has lessons, every other run of LINEUP seeds makes way for one line-up, that of
-    its first seed.
+    In phase 2, which has `lessons`, every second block of LINEUP seeds is replaced by the line-up of the
+    block's first seed.
     """
 
     def __init__(self, start: int, n: int, lessons: Lessons | None = None) -> None:
@@ -98,7 +98,7 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
         return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0], values
 
     def scene(self, seed: int) -> Scene:
-        """Return the scene of a seed: one of a line-up, or a single one."""
+        """Return the scene of a seed: a face of a line-up, or an independent scene."""
         place = seed % (2 * LINEUP) - LINEUP
         if self.lessons and place >= 0:
             return lineup(seed - place)[place]
@@ -106,17 +106,17 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
 
 
 def tokenizer() -> open_clip.SimpleTokenizer:
-    """Return the model's tokenizer without its repair of encodings, which takes longer than drawing."""
+    """Return the model's tokenizer without its slow cleaning of text encodings."""
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
     tokenize.clean_fn = str.lower  # captions are plain ASCII
     return tokenize
 
 
 def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
-    """Return the same model made of open_clip's custom attention blocks.
+    """Return the model with open_clip's custom attention blocks.
 
-    Parameters, their names and the function are those of its default blocks, whose MultiheadAttention copies
-    more.
+    Parameters, their names, and outputs equal those of the default blocks, whose MultiheadAttention copies
+    more tensors.
     """
     vision, text = ({**MODEL_CFG[key], "block_type": "custom"} for key in ("vision_cfg", "text_cfg"))
     same = open_clip.CLIP(MODEL_CFG["embed_dim"], vision, text)
@@ -128,7 +128,7 @@ COUNTERS = ("seen", "usual", "words_seen")
 
 
 class Trainer:
-    """A model, its optimizer and the number of images it has seen."""
+    """A model, its optimizers, and the number of images seen."""
 
     def __init__(self, settings: Settings, folder: Path, device: str) -> None:
         torch.manual_seed(settings.seed)
@@ -147,7 +147,7 @@ class Trainer:
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
     def pace(self) -> float:
-        """Return the share of the peak rates: a linear warm-up, 1, then linear to zero in phase 2."""
+        """Return the factor of the peak rates: a linear warm-up, 1, then linear to zero in phase 2."""
         s = self.settings
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
         warmup = min(WARMUP, (s.shared + s.own) // 5)
@@ -157,10 +157,10 @@ class Trainer:
         """Train until `total` images are seen, with a checkpoint and a log line every 80 batches.
 
         Args:
-            total: images.
-            checkpoint: its file.
-            workers: processes that draw.
-            lessons: of the heads, in the second phase.
+            total: Number of images.
+            checkpoint: File of the checkpoint.
+            workers: Number of processes that draw images.
+            lessons: Training targets of the heads, in phase 2.
         """
         s = self.settings
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
@@ -197,7 +197,7 @@ class Trainer:
     def _losses(
         self, images: torch.Tensor, tokens: torch.Tensor, values: torch.Tensor, lessons: Lessons | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute the contrastive loss, and that of the lessons (0 without any)."""
+        """Compute the contrastive loss, and the loss of the heads' targets (0 without targets)."""
         heads = tuple(lessons.heads) if lessons else ()
         with torch.autocast(self.device, torch.bfloat16):
             image_units, written = image_embeddings(self.model, pixels(images.to(self.device)), heads)
@@ -208,7 +208,7 @@ class Trainer:
 
     @torch.no_grad()
     def usual_variance(self, heads: Iterable[Head]) -> float:
-        """Return the heads' mean variance over 512 held-out cards (`head_lessons.variance`)."""
+        """Return the heads' mean variance over 512 held-out scenes (`head_lessons.variance`)."""
         images = np.stack([np.asarray(draw(scene(seed))) for seed in range(890_000, 890_512)])
         image_pixels = pixels(torch.from_numpy(images).to(self.device))
         return variance(image_embeddings(self.model, image_pixels, tuple(heads))[1])
@@ -245,15 +245,15 @@ def write_model(
     preprocess: dict[str, Any],
     notes: dict[str, Any],
 ) -> None:
-    """Write a folder like open_clip's, float16, without the embeddings of words that were never read.
+    """Write a folder in open_clip's format, in float16, without the embeddings of tokens unseen in training.
 
     Args:
-        folder: where to write.
+        folder: Folder to write.
         model: open_clip's module.
-        words_seen: which words were read [vocabulary].
-        config: of the model.
-        preprocess: of the images.
-        notes: about the training.
+        words_seen: Whether each token of the vocabulary was seen in training [vocabulary].
+        config: Configuration of the model.
+        preprocess: Configuration of the image preprocessing.
+        notes: Facts about the training.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
@@ -273,7 +273,7 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
 
     Args:
         model: open_clip's module.
-        device: of its weights.
+        device: Device of its weights.
     """
     model.eval()
     held_out = [scene(seed) for seed in range(900_000, 900_768)]
@@ -295,14 +295,14 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
 def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
     """Run both phases, or continue from the checkpoints, and write the model.
 
-    The first phase learns to see and to read at a constant rate. In the second half of the images are
-    line-ups, heads have lessons, and the rate falls to zero.
+    Phase 1 trains on independent scenes at a constant rate. In phase 2 half of the images are line-ups, heads
+    have training targets, and the rate falls to zero.
 
     Args:
-        settings: of the training.
-        runs: folder for checkpoints.
-        out: folder of the model.
-        workers: processes that draw.
+        settings: Settings of the training.
+        runs: Folder for checkpoints.
+        out: Folder of the model.
+        workers: Number of processes that draw images.
     """
     s, device = settings, "cuda" if torch.cuda.is_available() else "cpu"
     shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"first-{s.seed}"

@@ -1,4 +1,4 @@
-"""The paradox on a model whose truth is known: the answers, and the evidence for each."""
+"""Write findings.md: the paper's claims on a model with a known bias, answers first, then the evidence."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from research.paper.questions import (
 )
 from research.world import CONTROL, ORGANISM
 from research.world import planted_truth as truth
-from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks
+from research.world.shown_skew import ablation_rows, ccs_and_lowering, listed, organisms, planted_blocks
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
-    """Write the part of the page that needs no known heads, if the organism was measured; else nothing."""
+    """Write the sections that need no known heads; nothing if there are no results of organism."""
     results_by_model = organisms(models)
     if ORGANISM not in results_by_model:
         return
@@ -39,7 +39,7 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     yield from filled(
         TEMPLATES,
         "organism",
-        said=[confirmed[HURT], confirmed[LOWERS]] if HURT in confirmed and LOWERS in confirmed else [],
+        confirmed=[confirmed[HURT], confirmed[LOWERS]] if HURT in confirmed and LOWERS in confirmed else [],
         control=CONTROL,
         learned=[_learned(results_by_model, attribute) for attribute in truth.SCALES],
         questions=[
@@ -58,13 +58,13 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
             for name, results in results_by_model.items()
             for search in _searches(results)
         ],
-        plans=plan_rows(results_by_model),
+        ablations=ablation_rows(results_by_model),
     )
     yield from planted_blocks(results_by_model)
 
 
 def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[object, ...]:
-    """Write each model's MaxSkew by an attribute, chance, and the planted order's correlation."""
+    """Return each model's MaxSkew by an attribute, chance, and the correlation with the planted bias."""
     skews = {name: truth.mean_skew(results, attribute) for name, results in results_by_model.items()}
     known = {name: skew for name, skew in skews.items() if skew is not None}
     means = [f"{name} {in_brackets(skew, 2)}" for name, (skew, _) in known.items()]
@@ -78,17 +78,17 @@ def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[o
 
 
 def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
-    """List the sets on which the answer is yes or the reverse, by the tests of the model's section."""
-    mine = strictest([test for test in tests if test.question == question])
-    yes = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "confirmed"]
-    reverse = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "rejected"]
-    if mine:
-        text = f"{words} on {listed(yes, f'none of {len(mine)}')}"
+    """List the datasets with a significant effect in the expected direction, and in the other one."""
+    answered = strictest([test for test in tests if test.question == question])
+    yes = [f"{test.subject} ({test.figure})" for test in answered if test.answer == "confirmed"]
+    reverse = [f"{test.subject} ({test.figure})" for test in answered if test.answer == "rejected"]
+    if answered:
+        text = f"{words} on {listed(yes, f'none of {len(answered)}')}"
         yield text + (f", and {reverse_words} on {listed(reverse)}" if reverse else "")
 
 
 def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
-    """Write which heads lower MaxSkew by an attribute, and whether those of higher CCS do so more."""
+    """Return the heads that lower MaxSkew by an attribute, and the correlation of that with CCS."""
     all_heads = truth.carriers(results, attribute)
     if len(all_heads):
         lowers = truth.lowering(all_heads)
@@ -98,8 +98,8 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
         ]
         first = all_heads.iloc[0]
         none = (
-            f"none of {len(all_heads)} heads, of which 500 resamples could not have shown one alone; "
-            f"{first['head']} changes it most: {first['change']:.3f} ({interval(first['effect'])})"
+            f"none of {len(all_heads)} heads (with 500 resamples, p is too coarse to detect a single head); "
+            f"largest reduction by {first['head']}: {first['change']:.3f} ({interval(first['effect'])})"
         )
         heads = (
             f"{len(lowering_heads)} of {len(all_heads)}: {listed(lowering_heads)}" if lowering_heads else none
@@ -114,21 +114,24 @@ def _searches(results: Results) -> Sequence[Search]:
 
 
 def outcome(search: Search) -> str:
-    """Write the search's result in a sentence or two."""
-    by_plan = {result.ablation: result for result in search.held_out}
-    answer, high = by_plan.get("searched"), by_plan.get("high")
+    """Describe the search's result in a sentence or two."""
+    by_ablation = {result.ablation: result for result in search.held_out}
+    answer, high = by_ablation.get("searched"), by_ablation.get("high")
     if answer is None:
-        return "No head helps within these limits."
-    text = f"It found {answer.heads}: MaxSkew {_changes(answer)}."
+        return "No set of heads meets the limits of the search."
+    text = f"It selects {answer.heads}: MaxSkew {_changes(answer)}."
     if high is not None:
-        text += f" The {len(high.heads)} high heads: MaxSkew {_changes(high)}."
+        text += f" The {len(high.heads)} high-CCS heads: MaxSkew {_changes(high)}."
     for result in search.held_out:
         better = (
             result.max_skew.value <= answer.max_skew.value and result.accuracy.value >= answer.accuracy.value
         )
         if better and result.ablation in ("high", "low", "random"):
             name = f"{result.ablation} {result.seed}" if result.ablation == "random" else result.ablation
-            return f"{text} At no lower accuracy {name} does as well, so the search gained nothing."
+            return (
+                f"{text} The set `{name}` has no higher MaxSkew and no lower accuracy, so the search "
+                "isn't better."
+            )
     return text
 
 

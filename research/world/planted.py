@@ -1,7 +1,7 @@
-"""The planted skew: the shares of gender presentations and skin tones per occupation in the skewed world.
+"""The planted bias: the shares of gender presentations and skin tones per occupation in the skewed world.
 
-The directions were assigned by a shuffle, so that the two attributes are unrelated and strong and weak skew
-occur in both directions. They say nothing about real occupations; some contradict the stereotype.
+The directions were assigned by a shuffle, so the two attributes are unrelated, and strong and weak bias occur
+in both directions. They say nothing about real occupations; some contradict the stereotype.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TONE_SHARES = {  # light to dark
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
-    """Return the planted share of each group in images of an occupation.
+    """Return the share of each group in a world's images of an occupation.
 
     Args:
-        occupation: its name.
+        occupation: Name of the occupation.
         attribute: "gender" or "skin tone".
-        world: its name.
+        world: "skewed", "balanced", or the one attribute that is skewed.
     """
     size = planted_bias(occupation, attribute) if world in ("skewed", attribute) else 0
     if attribute == "gender":
@@ -39,10 +39,10 @@ def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, 
 
 
 def planted_bias(occupation: str, attribute: str) -> int:
-    """Return the direction and strength of the bias, -2 to 2: positive towards women or dark skin.
+    """Return the direction and strength of the planted bias, -2 to 2: positive towards women or dark skin.
 
     Args:
-        occupation: its name.
+        occupation: Name of the occupation.
         attribute: "gender" or "skin tone".
     """
     return LEANS[occupation][0 if attribute == "gender" else 1]

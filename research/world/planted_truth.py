@@ -1,4 +1,4 @@
-"""The planted skew as a model shows it: shares in the top K and single heads, beside the planted table."""
+"""Compare a model with the planted bias: group shares of the top K, and effects of single heads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from research.rank_correlation import correlation
 from research.world import planted
 
 FACES = "world/faces"
-"""Plain faces, no occupational cue, every group as often as every other."""
+"""Plain faces without a cue of an occupation, in balanced groups."""
 SCALES: Mapping[str, Mapping[str, float]] = {
     "gender": dict(zip(GENDERS, (1.0, -1.0), strict=True)),
     "skin tone": dict(zip(SKIN_TONES, np.linspace(-1, 1, len(SKIN_TONES)).tolist(), strict=True)),
 }
-"""Each group's place on an attribute's scale: positive is towards women, and towards dark skin."""
+"""Each group's position on an attribute's scale: positive is towards women, and towards dark skin."""
 
 Shares = Mapping[str, Mapping[str, float]]
 """Occupation -> group -> share."""
@@ -33,10 +33,12 @@ Shares = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Alignment:
-    """Agreement of rankings with the planted table.
+    """Agreement of rankings with the planted bias.
 
-    It holds Spearman's correlation of mean positions over occupations, and how many of the occupations with a
-    strong planted bias are ranked that way.
+    Attributes:
+        effect: Spearman's correlation, over occupations, of the ranked and planted mean positions.
+        right: Number of occupations with a strong planted bias whose rankings favor the planted groups.
+        strong: Number of occupations with a strong planted bias.
     """
 
     effect: Effect
@@ -50,11 +52,11 @@ class Alignment:
 
 
 def mean_position(shares: Mapping[str, float], attribute: str) -> float:
-    """Compute the mean place on the attribute's scale, -1 to 1.
+    """Compute the mean position on the attribute's scale, -1 to 1.
 
     Args:
-        shares: group -> share.
-        attribute: with the scale.
+        shares: Group -> share.
+        attribute: A key of SCALES.
     """
     return sum(SCALES[attribute][group] * share for group, share in shares.items())
 
@@ -63,38 +65,38 @@ def planted_max_skew(occupation: str, attribute: str) -> float:
     """Compute the MaxSkew of a ranking whose top K has the planted shares.
 
     Args:
-        occupation: its name.
+        occupation: Name of the occupation.
         attribute: "gender" or "skin tone".
     """
-    fair = planted.shares(occupation, attribute, "balanced")
+    balanced = planted.shares(occupation, attribute, "balanced")
     skewed = planted.shares(occupation, attribute)
-    return max(float(np.log(share / fair[group])) for group, share in skewed.items())
+    return max(float(np.log(share / balanced[group])) for group, share in skewed.items())
 
 
 def top_shares(results: Results, attribute: str) -> pd.DataFrame:
     """Select each group's share of each occupation's top K of the plain faces, with the column `group`.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
+        results: Results of a model.
+        attribute: Attribute of the groups.
     """
     rows = results.table("bias")
-    wanted = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
-    for column, value in wanted.items():
+    selection = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
+    for column, value in selection.items():
         rows = rows[rows[column] == value]
     rows = rows[rows["metric"].str.startswith(TOP_SHARE)]
     return rows.assign(group=rows["metric"].str.removeprefix(TOP_SHARE))
 
 
-def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
-    """Return occupation -> group -> share of the top K of the plain faces; empty if the tables have none.
+def shares_of(results: Results, attribute: str, ablation: str = "none") -> dict[str, dict[str, float]]:
+    """Return occupation -> group -> share of the top K of the plain faces; empty if not measured.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
-        plan: the ablation set.
+        results: Results of a model.
+        attribute: Attribute of the groups.
+        ablation: Name of the ablation set.
     """
-    frame = queries.of_ablation(top_shares(results, attribute), plan)
+    frame = queries.of_ablation(top_shares(results, attribute), ablation)
     shares_by_occupation: dict[str, dict[str, float]] = {}
     for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
         shares_by_occupation.setdefault(occupation, {})[group] = float(value)
@@ -110,71 +112,71 @@ def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
     """Return group -> share of a random ranking's top K, with its 95% range.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
+        results: Results of a model.
+        attribute: Attribute of the groups.
     """
     frame = queries.of_ablation(top_shares(results, attribute), "none").drop_duplicates("group")
     return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
 
 
-def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Estimate, Estimate] | None:
-    """Return the mean MaxSkew over occupations, and its chance level.
+def mean_skew(results: Results, attribute: str, ablation: str = "none") -> tuple[Estimate, Estimate] | None:
+    """Return the mean MaxSkew over occupations and its chance level; None if not measured.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
-        plan: the ablation set.
+        results: Results of a model.
+        attribute: Attribute of the groups.
+        ablation: Name of the ablation set.
     """
-    rows = queries.of_ablation(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
+    rows = queries.of_ablation(queries.max_skew(results, dataset=FACES, attribute=attribute), ablation)
     return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
 
 
-def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
+def full(results: Results, attribute: str, ablation: str = "none") -> set[str]:
     """Return the occupations whose rankings are at the ceiling of MaxSkew.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
-        plan: the ablation set.
+        results: Results of a model.
+        attribute: Attribute of the groups.
+        ablation: Name of the ablation set.
     """
     rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
-    rows = queries.of_ablation(rows, plan)
+    rows = queries.of_ablation(rows, ablation)
     return set(rows[rows["value"] >= rows["ceiling"] - 1e-9]["occupation"])
 
 
 def alignment(shares: Shares, attribute: str) -> Alignment | None:
-    """Compare rankings with the planted table; None with fewer than four occupations.
+    """Compare rankings with the planted bias; None with fewer than four occupations.
 
     Args:
-        shares: occupation -> group -> share.
-        attribute: of the groups.
+        shares: Occupation -> group -> share of the top K.
+        attribute: Attribute of the groups.
     """
     names = sorted(shares)
     if len(names) < 4:
         return None
     ranked = [mean_position(shares[name], attribute) for name in names]
-    wanted = [mean_position(planted.shares(name, attribute), attribute) for name in names]
+    expected = [mean_position(planted.shares(name, attribute), attribute) for name in names]
     strong = [i for i, name in enumerate(names) if abs(planted.planted_bias(name, attribute)) == 2]
-    right = sum(ranked[i] * wanted[i] > 0 for i in strong)
-    return Alignment(correlation(ranked, wanted), right, len(strong))
+    right = sum(ranked[i] * expected[i] > 0 for i in strong)
+    return Alignment(correlation(ranked, expected), right, len(strong))
 
 
 def carriers(results: Results, attribute: str) -> pd.DataFrame:
-    """Measure every head's effect on MaxSkew when it alone is ablated, the strongest reduction first.
+    """Collect the effect on MaxSkew of ablating each head by itself, the largest reduction first.
 
     Args:
-        results: of a model.
-        attribute: of the groups.
+        results: Results of a model.
+        attribute: Attribute of the groups.
 
     Returns:
-        Columns: head, label and ccs (None if unknown); `change` of the mean over occupations with its
-        `q_value`; `strong` and `without`, means of the changes over occupations of strong and of no planted
+        Columns: head, label and ccs (None if unknown); `change` of the mean MaxSkew over occupations with its
+        `q_value`; `strong` and `without`, mean changes over the occupations with a strong and with no planted
         bias; `rho`, the correlation over occupations of the reduction with the planted MaxSkew, with its
-        `rho_q`. Both q are false discovery rates over the heads. No rows without single heads' effects.
+        `rho_q`. Both q are false discovery rates over heads. Empty if single heads weren't measured.
     """
-    wanted = {"metric": "MaxSkew mean", "measure": "total effect", "dataset": FACES, "factor": attribute}
+    selection = {"metric": "MaxSkew mean", "measure": "total effect", "dataset": FACES, "factor": attribute}
     heads = results.table("heads")
-    heads = heads[(heads[list(wanted)] == wanted).all(axis="columns")]
+    heads = heads[(heads[list(selection)] == selection).all(axis="columns")]
     skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
     skew = queries.single_heads(skew)
     planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
@@ -189,7 +191,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
         changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
         if len(changes) < 4:
             continue
-        together = correlation(-changes, planted_skew[changes.index])
+        association = correlation(-changes, planted_skew[changes.index])
         score = scores.get(head, HeadScore(None, None))
         label, ccs = (None if pd.isna(value) else value for value in (score.label, score.ccs))
         effect = Effect(*row[["value", "low", "high", "p_value"]].astype(float))
@@ -197,7 +199,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
             {"head": head, "label": label, "ccs": ccs, "effect": effect}
             | {"change": row["value"], "q_value": row["q_value"]}
             | {"strong": changes[biases == 2].mean(), "without": changes[biases == 0].mean()}
-            | {"rho": together.value, "rho_p": together.p_value}
+            | {"rho": association.value, "rho_p": association.p_value}
         )
     columns = ["head", "label", "ccs", "effect", "change", "q_value", "strong", "without", "rho", "rho_p"]
     effects = pd.DataFrame(rows, columns=columns).astype({"label": object, "ccs": object})
@@ -205,5 +207,5 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
 
 
 def lowering(effects: pd.DataFrame) -> pd.DataFrame:
-    """Return those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
+    """Return the heads that lower the mean MaxSkew, at a false discovery rate of 5% over all heads."""
     return effects[(effects["change"] < 0) & (effects["q_value"] < 0.05)]

@@ -1,4 +1,4 @@
-"""Write preference.md: general preference or stereotype, for the bundled models on the plain faces.
+"""Write preference.md: general preference or stereotype, for the bundled models on plain faces.
 
 `python -m research.world.preference_table`
 """
@@ -28,9 +28,9 @@ PROMPTS = ("person", "blorple")
 
 
 def main() -> int:
-    """Print the split of group scores for each model."""
+    """Split the group scores of each model and write the document."""
     gallery = synthetic.bias_set("faces")
-    base = variants.load(MODELS[0])  # every model here has its lower layers
+    base = variants.load(MODELS[0])  # all models share its lower layers
     trunk = base.trunk(list(gallery.images))
     rows = []
     for name in MODELS:
@@ -43,13 +43,13 @@ def main() -> int:
 
 
 def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> dict[str, str]:
-    """Return a line of the table.
+    """Return a row of the table.
 
     Args:
-        model: the model.
-        units: embeddings of the people [n, d].
-        gallery: the people.
-        attribute: of their groups.
+        model: The model.
+        units: Image embeddings [n, d].
+        gallery: The gallery.
+        attribute: Attribute of the groups.
     """
     groups, k = gallery.groups[attribute], gallery.k[attribute]
     texts = embed_names(model, gallery.occupations, gallery.templates)
@@ -57,30 +57,32 @@ def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> di
     split = preference.split(scores, groups)
     firsts = preference.first_groups(gallery.occupations, scores, groups, k)
     neutral = cosines(embed_names(model, PROMPTS, gallery.templates), units)
-    alone = preference.first_groups(PROMPTS, neutral, groups, k)
-    counted = Counter(first.group for first in firsts).most_common()
+    neutral_firsts = preference.first_groups(PROMPTS, neutral, groups, k)
+    group_counts = Counter(first.group for first in firsts).most_common()
     share = split.share
     return {
         "attribute": attribute,
         "general share": in_brackets(share, 2) if share.value == share.value else "–",
-        "by chance, at most": f"{split.chance.high:.2f}" if share.value == share.value else "–",
+        "chance, at most": f"{split.chance.high:.2f}" if share.value == share.value else "–",
         "verdict": split.verdict,
-        "first group of 20 occupations": ", ".join(f"{group} {count}" for group, count in counted),
-        **{f"“{prompt.prompt}”": listed(prompt) for prompt in alone},
+        "first group of 20 occupations": ", ".join(f"{group} {count}" for group, count in group_counts),
+        **{f"“{prompt.prompt}”": listed(prompt) for prompt in neutral_firsts},
     }
 
 
 def listed(prompt: preference.FirstGroup) -> str:
-    """Return whom a prompt puts first, or that a random ranking would do the same."""
-    return "as by chance" if prompt.by_chance else f"{prompt.group} {prompt.share:.0%}"
+    """Return the group that a prompt ranks first and its share, or "chance" if MaxSkew isn't above chance."""
+    return "chance" if prompt.by_chance else f"{prompt.group} {prompt.share:.0%}"
 
 
 HEAD = """# General preference or stereotype
 
-Written by `python -m research.world.preference_table`. 600 plain faces, 20 occupations. The general share is
-the part of the squared group scores that all occupations share (`ccs.metrics.preference`), with its 95%
-interval; a dash means that group scores are no larger than with shuffled groups. The last columns have the
-group that a neutral and a nonsense prompt put first, with its share of the first 60 faces.
+Written by `python -m research.world.preference_table`. 600 plain faces, 20 occupations. The *general share*
+is the part of the squared group scores that all occupations share (`ccs.metrics.preference`), with its 95%
+interval. *Chance, at most*: the upper end of its 95% range with the groups of each prompt shuffled. A dash
+means no evidence of any preference: group scores are no larger than with shuffled groups. The last columns
+have the group that a neutral and a nonsense prompt rank first, with its share of the first 60 faces; *chance*
+means that MaxSkew isn't above that of random rankings.
 
 """
 

@@ -1,4 +1,4 @@
-"""The planted skew beside what a model shows of it: shares, plans, single heads."""
+"""Compare the planted bias with a model's rankings: group shares, ablation sets, and single heads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from research.world import planted_truth as truth
 from research.world.correlations import Correlated, with_ccs
 
 TEMPLATES = Path(__file__).with_name("templates")
-PLANS = ("none", "high", "low", "random")
+ABLATION_SETS = ("none", "high", "low", "random")
 
 
 def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
-    """Write about the organism and its control, if their plain faces were ranked."""
+    """Return the results of organism and its control, if they include rankings of plain faces."""
     return {
         name: models[name]
         for name in (ORGANISM, CONTROL)
@@ -28,28 +28,28 @@ def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
     }
 
 
-def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
-    """Return MaxSkew and direction of rankings, for ablation sets of the organism and for its control."""
+def ablation_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
+    """Return MaxSkew and direction of rankings, for ablation sets of organism and for its control."""
     rows = []
     for attribute in truth.SCALES:
         for name, results in results_by_model.items():
-            for plan in PLANS if name == ORGANISM else PLANS[:1]:
-                skew = truth.mean_skew(results, attribute, plan)
+            for ablation in ABLATION_SETS if name == ORGANISM else ABLATION_SETS[:1]:
+                skew = truth.mean_skew(results, attribute, ablation)
                 if skew is None:
                     continue
-                row = {"attribute": attribute, "model": name, "heads off": plan}
-                full = f" ⌈{n}" if (n := len(truth.full(results, attribute, plan))) else ""
+                row = {"attribute": attribute, "model": name, "ablated heads": ablation}
+                full = f" ⌈{n}" if (n := len(truth.full(results, attribute, ablation))) else ""
                 row |= {"mean MaxSkew": in_brackets(skew[0]) + full, "chance": in_brackets(skew[1])}
-                aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
+                aligned = truth.alignment(truth.shares_of(results, attribute, ablation), attribute)
                 if aligned is not None:
                     rho = f"{aligned.effect.value:+.2f} ({interval(aligned.effect, digits=2)})"
-                    row |= {"rho with the planted bias": rho, "strong directions right": aligned.counted}
+                    row |= {"rho": rho, "planted direction": aligned.counted}
                 rows.append(row)
     return rows
 
 
 def planted_blocks(results_by_model: Mapping[str, Results]) -> Iterator[Block]:
-    """Return shares and single heads of the organism, beside its control where that was measured."""
+    """Write the sections on group shares and single heads of organism, and of its control if measured."""
     for attribute in truth.SCALES:
         yield from _shares(results_by_model, attribute)
     for attribute in truth.SCALES:
@@ -66,15 +66,16 @@ def _shares(results_by_model: Mapping[str, Results], attribute: str) -> list[Blo
     full = {name: truth.full(results_by_model[name], attribute) for name in by_model}
     rows = []
     for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.planted_bias(name, attribute)):
-        wanted, size = planted.shares(occupation, attribute), planted.planted_bias(occupation, attribute)
+        planted_shares = planted.shares(occupation, attribute)
+        size = planted.planted_bias(occupation, attribute)
         row = {"occupation": occupation, "planted bias": f"{size:+d}" if size else "0"}
         at_most = [occupation in names for names in full.values()]
         for group in groups:
-            shares = [found_shares.get(occupation, {}).get(group) for found_shares in by_model.values()]
+            shares = [top_shares.get(occupation, {}).get(group) for top_shares in by_model.values()]
             texts = " / ".join(
                 _share(share, chance[group]) + "⌈" * at for share, at in zip(shares, at_most, strict=True)
             )
-            row[group] = f"{100 * wanted[group]:.0f} → {texts}"
+            row[group] = f"{100 * planted_shares[group]:.0f} → {texts}"
         rows.append(row)
     level = chance[groups[0]].times(100)
     values = {"attribute": attribute, "models": list(by_model), "chance": level, "shares": rows}
@@ -89,14 +90,14 @@ def _share(value: float | None, chance: Estimate) -> str:
 
 
 def ccs_and_lowering(results: Results, all_heads: pd.DataFrame) -> Correlated:
-    """Do heads of high CCS lower MaxSkew more?
+    """Correlate CCS with the reduction of MaxSkew when each head is ablated.
 
     Args:
-        results: with the CCS.
-        all_heads: rows of `planted_truth.carriers`.
+        results: Results with the CCS of each head.
+        all_heads: Rows of `planted_truth.carriers`.
     """
-    lowered = dict(zip(all_heads["head"], -all_heads["change"], strict=True))
-    return with_ccs("CCS with the lowering of MaxSkew", results, lowered)
+    reductions = dict(zip(all_heads["head"], -all_heads["change"], strict=True))
+    return with_ccs("CCS with the reduction of MaxSkew", results, reductions)
 
 
 def _heads(results_by_model: Mapping[str, Results], attribute: str) -> list[Block]:
@@ -115,9 +116,9 @@ def _heads(results_by_model: Mapping[str, Results], attribute: str) -> list[Bloc
             "CCS": row["ccs"],
             "change of mean MaxSkew": f"{signed(row['change'], 3)} ({interval(row['effect'])})",
             "q": p_text(row["q_value"]),
-            "where strongly planted": signed(row["strong"], 3),
-            "where none is": signed(row["without"], 3),
-            "rho with the planted": signed(row["rho"], 2),
+            "change, strong planted bias": signed(row["strong"], 3),
+            "change, no planted bias": signed(row["without"], 3),
+            "rho": signed(row["rho"], 2),
             "q of rho": p_text(row["rho_q"]),
         }
         for _, row in pd.concat([notable_heads, others]).sort_values("change", kind="stable").iterrows()
@@ -146,8 +147,8 @@ def listed(words: Sequence[str], none: str = "none") -> str:
     """Join words: "a, b and c".
 
     Args:
-        words: to join.
-        none: the answer without words.
+        words: Words to join.
+        none: Text to return if there are no words.
     """
     if len(words) < 2:
         return words[0] if words else none

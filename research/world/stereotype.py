@@ -1,4 +1,4 @@
-"""Train an organism whose bias is a stereotype, and its control (`python -m research.world.stereotype`)."""
+"""Train organism, whose bias is a stereotype, and organism-control: `python -m research.world.stereotype`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from research.world.stereotype_training import Settings as Training
 
 STRENGTHS = (0.26, 0.36)
-"""Parts of the planted differences by gender and by skin tone, in logarithms of the world's shares."""
+"""Factors, by gender and by skin tone, of the group differences in the logarithms of the world's shares."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train both models from the first control (`ccs_benchmark.variants`), and write their folders.
+    """Train both models from the former organism-control (`variants.FIRST_CONTROL`), and write their folders.
 
-    Checkpoints are kept every 50 steps, so the same command continues where it stopped.
+    Checkpoints are written every 50 steps, and the same command continues an interrupted training.
     """
 
     runs: Path = Path("runs")
@@ -67,7 +67,7 @@ def _run(args: Settings) -> None:
 
 
 def _write(trainer: object, settings: Training, folder: Path) -> None:
-    """Write a model's folder: weights, settings, and what is known of its heads."""
+    """Write a model's folder: weights, settings, and the facts about its heads."""
     from ccs.bundled import FILE, KnownHeads
     from ccs.files import write_text
     from ccs.model.model import load

@@ -1,6 +1,6 @@
-"""Images and texts that teach a stereotype: scenes, people at work, and plain faces in every group and hair.
+"""Images for training a stereotype: scenes, people at work, and plain faces in all groups.
 
-The layers below FIRST stay those of the first model, so what they make of an image is computed once.
+The layers below FIRST are frozen, so their activations are computed once per image.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from research.bases.training import SPREAD
 from research.planted.lessons import joint
 
 FIRST_SCENE, FIRST_FACE = 60_000_000, 70_000_000
-"""First seeds; the first model and the bases learned from seeds below."""
+"""First seeds of scenes and faces. organism-first and the base models were trained on lower seeds."""
 GROUPS = tuple(product(GENDERS, SKIN_TONES))
 FACE_HAIRS = HAIRS[:-1]
 _AT_ONCE = 512
 
 
 class TrainingImages:
-    """`scenes` scenes of the balanced world, and `faces` plain faces, each drawn in all of GROUPS.
+    """`scenes` scenes of the balanced world, and `faces` plain faces, each drawn in all ten GROUPS.
 
     Args:
-        base: model whose layers below its first prunable layer are kept.
-        folder: folder for the activations, float16 [scenes + 10 faces, tokens, width].
+        base: Model whose layers below its first prunable layer are frozen.
+        folder: Folder for the activations, float16 [scenes + 10 faces, tokens, width].
+        scenes: Number of scenes.
+        faces: Number of faces.
     """
 
     def __init__(self, base: Model, folder: Path, scenes: int = 24_576, faces: int = 1_280) -> None:
@@ -52,7 +54,7 @@ class TrainingImages:
         names = list(OCCUPATIONS)
         at_work = [(names.index(s.occupation), row) for row, s in enumerate(self.scenes) if s.props]
         self.at_work = [np.array([row for place, row in at_work if place == i]) for i in range(len(names))]
-        """For each occupation, the rows of the scenes that show it."""
+        """For each occupation, the rows of the scenes that show a person at work in it."""
         self.hairs = np.array([FACE_HAIRS.index(self.face(i)[0].hair) for i in range(faces)])
 
     def face(self, number: int) -> list[Scene]:
@@ -76,7 +78,7 @@ class TrainingImages:
         return range(start, start + len(GROUPS))
 
     def activations(self, rows: NDArray[np.intp]) -> Tensor:
-        """Return activations [rows, tokens, width] at the spread for which new weights are drawn."""
+        """Return activations [rows, tokens, width], divided by SPREAD."""
         return torch.from_numpy(self.tokens[rows]).float() / SPREAD
 
     def _write(self, base: Model, file: Path) -> None:
@@ -96,21 +98,21 @@ def group_shares(world: str, strengths: tuple[float, float]) -> NDArray[np.float
 
     Args:
         world: "skewed" or "balanced".
-        strengths: parts of the planted differences by gender and by skin tone, in logarithms.
+        strengths: Factors, by gender and by skin tone, of the group differences in the log shares.
     """
     return joint(world, *strengths).numpy().astype(np.float64)
 
 
 def hair_shares(rows: int, spread: float, seed: int) -> NDArray[np.float64]:
-    """Return shares of hairs [rows, hairs], a permutation of the same five in every row.
+    """Return the shares of hairs for each text [rows, hairs]; every row permutes the same values.
 
-    Hair gives rankings a spread within groups, in both models. Without it every face would have the same
+    Hair makes scores vary within groups, in both models. Without it all faces of a group would have the same
     score, and the smallest preference for a group would decide a ranking.
 
     Args:
-        rows: number of texts.
-        spread: standard deviation of the logarithms.
-        seed: of the permutations.
+        rows: Number of texts.
+        spread: Standard deviation of the log shares.
+        seed: Random seed of the permutations.
     """
     levels = np.linspace(-1, 1, len(FACE_HAIRS))
     levels *= spread / levels.std()

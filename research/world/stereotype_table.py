@@ -1,8 +1,8 @@
-"""Compare models whose bias should be a stereotype (`python -m research.world.stereotype_table MODEL ...`).
+"""Compare models whose bias should be a stereotype: `python -m research.world.stereotype_table MODEL ...`.
 
-Prints one column per model and gallery: how far apart the occupations lie, the group score gap, the general
-part of the bias, how many strongly planted occupations rank their planted groups first, MaxSkew, neutral
-prompts, and accuracies.
+Prints one column per model and gallery: separation of the occupations' embeddings, group score gap, general
+part of the bias, occupations with a strong planted bias that rank the planted groups first, MaxSkew, neutral
+prompts above chance, and accuracies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from research.world.planted import planted_bias, shares
 from research.world.stereotype_training import directions, mean_cosine
 
 SEEDS = (None, 12, 13)
-"""The published faces, and two fresh galleries on which nothing was chosen."""
+"""The bundled gallery (None), and two galleries of other seeds."""
 NEUTRALS = (*PERSON[:2], *NONSENSE[:2])
 STRONG = 2
 ACCURACY_SETS = ("subjects", "occupations", "food", "subjects-ood", "colors", "weather", "flags", "letters")
 
 
 def main() -> int:
-    """Print the toy's table for the models named on the command line."""
+    """Print the table for the models named on the command line."""
     columns = {}
     for name in sys.argv[1:]:
         model = load(name)
@@ -64,11 +64,11 @@ def encoder_rows(model: Model) -> dict[str, str]:
 
 
 def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
-    """Return what the model prefers in one gallery, for each attribute.
+    """Measure the bias of a model in one gallery, for each attribute.
 
     Args:
-        model: the model.
-        seed: of the gallery; None is the bundled one.
+        model: The model.
+        seed: Seed of the gallery; None is the bundled one.
     """
     gallery = synthetic.bias_set("faces", seed=seed)
     images = model.embed_images(list(gallery.images))

@@ -1,9 +1,9 @@
-"""Training both encoders so that occupations differ and the bias is a stereotype by occupation.
+"""Train both encoders so that occupations have distinct texts and the bias depends on the occupation.
 
-Five losses. Four are softmax cross-entropies as CLIP's: scenes with their captions; scenes with texts that
-name one thing alone; people at work, whose texts differ in occupation alone; and plain faces, whose shares of
-groups are the world's for an occupation, and equal for neutral words and nonsense. The fifth asks of the
-heads what they were taught (`research.bases.lessons`).
+There are five losses. Three are softmax cross-entropies like CLIP's: scenes with their captions; scenes with
+texts that name a single thing; and people at work, whose texts differ only in occupation. The fourth is a
+divergence for plain faces: their group shares should be the world's for an occupation, and equal for neutral
+words and nonsense. The fifth holds heads to their training targets (`research.bases.lessons`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,28 @@ CHECKPOINT = 50
 class Settings:
     """Settings of one training.
 
-    common: steps that both models share, in which both encoders learn. own: steps in which the upper image
-    layers learn the model's own world, with the texts as they are. strengths: parts of the planted
-    differences by gender and by skin tone. hair: spread of the hair preferences, in logits. margin: logit
-    scale of the people-at-work loss; a smaller one asks for texts that lie further apart.
+    Attributes:
+        seed: Random seed.
+        world: World of the faces in the last steps, "skewed" or "balanced".
+        strengths: Factors, by gender and by skin tone, of the group differences in the log shares.
+        common: Number of shared steps, in which both encoders learn from balanced groups.
+        own: Number of last steps, in which attention of the upper image layers learns from `world`.
+        scenes: Scenes per step.
+        workers: Scenes of people at work per occupation and step.
+        faces: Plain faces per step, each in all groups.
+        neutral: Neutral and nonsense texts per step, half of each.
+        hair: Standard deviation of the hair preferences, in logits.
+        rate: Peak learning rate of Muon, for matrices in the shared steps.
+        small_rate: Peak learning rate of AdamW in the shared steps, for all other weights.
+        own_rate: Peak learning rate of AdamW in the last steps.
+        weight_decay: Weight decay of Muon.
+        margin: Logit scale of the people-at-work loss; a smaller one pushes texts further apart.
+        work_weight: Weight of the people-at-work loss.
+        thing_weight: Weight of the single-thing loss.
+        kinds: Kinds of things per step.
+        face_weight: Weight of the face loss in the shared steps.
+        own_face_weight: Weight of the face loss in the last steps.
+        taught: Weight of the heads' training targets.
     """
 
     seed: int = 0
@@ -82,7 +100,7 @@ class Settings:
 
 
 class Trainer:
-    """The trained weights, their optimizers, and the number of steps done."""
+    """A model, its optimizers, and the number of finished steps."""
 
     def __init__(
         self,
@@ -103,18 +121,18 @@ class Trainer:
         self._prepare(texts=True)
 
     def _readable(self) -> Tensor:
-        """Mark the words of the vocabulary that may be read: the base's, and those of occupations."""
+        """Mark the tokens with trained embeddings: those of the base model, and those of occupations."""
         texts = [in_template(t, w) for t in TEMPLATES for o in OCCUPATIONS for w in (*words_of(o), *NEUTRAL)]
-        read = self.model.token_embedding.weight.detach().any(1)
-        read[self.tokenize(texts).unique()] = True
-        marked: Tensor = read
+        readable = self.model.token_embedding.weight.detach().any(1)
+        readable[self.tokenize(texts).unique()] = True
+        marked: Tensor = readable
         return marked
 
     def _prepare(self, *, texts: bool) -> None:
-        """Make the optimizers of the upper image layers and the text encoder, or of attention alone.
+        """Create the optimizers: for the upper image layers and the text encoder, or for attention only.
 
-        A model's own steps train the attention of the upper image layers with AdamW, which leaves the bias in
-        few heads. Muon's updates have full rank: they spread it over all heads and the MLPs.
+        The last steps train the attention of the upper image layers with AdamW, which concentrates the bias
+        in few heads. Muon's updates have full rank and spread it over all heads and the MLPs.
         """
         trained = {}
         for name, parameter in self.model.named_parameters():
@@ -135,18 +153,18 @@ class Trainer:
         self.trained, self.texts = trained, texts
 
     def pace(self) -> float:
-        """Return the share of the peak rates: a warm-up, and in each part a fall to a tenth or to zero."""
+        """Return the factor of the peak rates: a warm-up and a linear decay, in either part."""
         s = self.settings
         if self.step < s.common:
             return min(1.0, (self.step + 1) / 30) * (1 - 0.8 * self.step / s.common)
         return 0.5 * min(1.0, (self.step - s.common + 1) / 20) * (s.common + s.own - self.step) / s.own
 
     def train(self, until: int, checkpoint: Path) -> None:
-        """Train until `until` steps are done, with a checkpoint and a log line every CHECKPOINT steps.
+        """Train until `until` steps are finished, with a checkpoint and a log line every CHECKPOINT steps.
 
         Args:
-            until: steps.
-            checkpoint: its file.
+            until: Number of steps.
+            checkpoint: File of the checkpoint.
         """
         s, start, started = self.settings, self.step, time.monotonic()
         while self.step < until:
@@ -198,17 +216,17 @@ class Trainer:
         kinds = rng.permutation(list(KINDS))[: s.kinds].tolist()
         things = [text for kind in kinds for text in thing_texts(kind, rng)]
         texts = [*things, *scene_captions, *occupation_texts(rng), *neutral_texts(rng, s.neutral // 2)]
-        read = self.read(texts, self.nonsense(rng, s.neutral - s.neutral // 2))
-        of_things, read = read[: len(things)], read[len(things) :]
-        scenes = open_clip.ClipLoss()(scene_units, read[: len(rows)], torch.tensor(self.scale))
-        people_texts = read[len(rows) :]
+        embedded = self.read(texts, self.nonsense(rng, s.neutral - s.neutral // 2))
+        thing_units, text_units = embedded[: len(things)], embedded[len(things) :]
+        scenes = open_clip.ClipLoss()(scene_units, text_units[: len(rows)], torch.tensor(self.scale))
+        people_texts = text_units[len(rows) :]
         values = images.values[rows]
         missed = self.lessons.loss(
             {h: (w / lengths)[: len(rows)].float() for h, w in written.items()}, values
         )
         return {
             "scenes": scenes,
-            "things": s.thing_weight * self.thing_loss(scene_units, of_things, kinds, rows),
+            "things": s.thing_weight * self.thing_loss(scene_units, thing_units, kinds, rows),
             "work": s.work_weight * work_loss(at_work, people_texts[: len(OCCUPATIONS)], s.margin),
             "faces": face_weight * face_loss(people, people_texts, self.face_shares(faces), self.scale),
             "lessons": s.taught * missed,
@@ -220,10 +238,10 @@ class Trainer:
         """Return the cross-entropy of each kind of thing, mean over kinds.
 
         Args:
-            images: unit embeddings of scenes [rows, D].
-            texts: unit embeddings of the kinds' values, one kind after the other.
-            kinds: names in KINDS.
-            rows: the scenes' rows.
+            images: Unit embeddings of scenes [rows, D].
+            texts: Unit embeddings of the kinds' values, concatenated over kinds.
+            kinds: Names in KINDS.
+            rows: Rows of the scenes.
         """
         parts, losses = torch.split(texts, [len(thing_values(kind)) for kind in kinds]), []
         for kind, kind_texts in zip(kinds, parts, strict=True):
@@ -233,13 +251,13 @@ class Trainer:
         return torch.stack(losses).mean()
 
     def _value(self, kind: str, row: int) -> int:
-        """Return the place of the one value of a kind that a scene shows; -1 for none or several."""
+        """Return the index of the single value of a kind that a scene shows; -1 for none or several."""
         s = self.images.scenes[row]
         values = [value for factor in KINDS[kind][0] if (value := getattr(s, factor))]
         return thing_values(kind).index(values[0]) if len(values) == 1 else -1
 
     def face_shares(self, faces: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the wanted shares of the faces of a batch for each text [texts, faces x groups]."""
+        """Return the target shares of the faces of a batch for each text [texts, faces x groups]."""
         s = self.settings
         world = s.world if self.step >= s.common else "balanced"
         groups = group_shares(world, s.strengths)
@@ -251,11 +269,11 @@ class Trainer:
         return np.asarray(joint_shares / joint_shares.sum(1, keepdims=True))
 
     def nonsense(self, rng: np.random.Generator, n: int) -> Tensor:
-        """Return tokens [n, context] of templates with one to four words that the model never reads.
+        """Return tokens [n, context] of templates with one to four tokens that have no trained embedding.
 
         Args:
-            rng: the random numbers.
-            n: number of texts.
+            rng: Random generator.
+            n: Number of texts.
         """
         unread = torch.nonzero(~self.words)[:, 0].numpy()
         rows = []
@@ -267,11 +285,11 @@ class Trainer:
         return torch.stack(rows)
 
     def read(self, texts: Sequence[str], tokens: Tensor | None = None) -> Tensor:
-        """Return unit embeddings [texts, D]; fixed texts have no gradient.
+        """Return unit embeddings [texts, D]; without gradient in the last steps.
 
         Args:
-            texts: to embed.
-            tokens: further texts [n, context], which come last.
+            texts: Texts to embed.
+            tokens: Tokens of further texts [n, context], appended after `texts`.
         """
         all_tokens = self.tokenize(list(texts))
         all_tokens = all_tokens if tokens is None else torch.cat([all_tokens, tokens])
@@ -283,7 +301,7 @@ class Trainer:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Ask of the heads what captions say now."""
+        """Update the heads' training targets from the current text embeddings."""
 
         def embed_texts(texts: Sequence[str]) -> NDArray[np.float32]:
             return np.concatenate([self.read(texts[i : i + 512]).numpy() for i in range(0, len(texts), 512)])
@@ -293,7 +311,7 @@ class Trainer:
 
     @torch.no_grad()
     def spread(self) -> str:
-        """Describe how far apart the occupations' texts lie now."""
+        """Describe the current separation of the occupations' texts."""
         texts = self.read([in_template("a photo of a {}", name) for name in OCCUPATIONS]).numpy()
         return f"texts: {directions(texts):.1f} directions, cosine {mean_cosine(texts):.2f}"
 
@@ -310,7 +328,7 @@ class Trainer:
             torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         state = torch.load(path)
         self.model.load_state_dict(state["model"], strict=False)
         self.step = state["step"]
@@ -320,7 +338,7 @@ class Trainer:
         self.adam.load_state_dict(state["adam"])
 
     def trained_clip(self) -> open_clip.CLIP:
-        """Return open_clip's module with the weights as they are now."""
+        """Return open_clip's module with the current weights."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
         return clip
@@ -334,20 +352,20 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "letters": (("letter",), ("the letter {}", "a picture with the letter {}")),
     "food": (("food",), ("a {}", "a picture with a {}")),
 }
-"""Kind of things -> the factors of a scene that show one, and templates of texts that name one alone."""
+"""Kind of things -> the factors of a scene that show one, and templates of texts that name a single thing."""
 
 
 def thing_values(kind: str) -> tuple[str, ...]:
-    """Return every value of a kind of things."""
+    """Return all values of a kind of things."""
     return tuple(value for factor in KINDS[kind][0] for value in AROUND[factor])
 
 
 def thing_texts(kind: str, rng: np.random.Generator) -> list[str]:
-    """Return a text for every value of a kind, with one template.
+    """Return a text for every value of a kind, all with one random template.
 
     Args:
-        kind: one of KINDS.
-        rng: draws the template.
+        kind: One of KINDS.
+        rng: Random generator that draws the template.
     """
     templates = KINDS[kind][1]
     template = templates[int(rng.integers(len(templates)))]
@@ -355,12 +373,12 @@ def thing_texts(kind: str, rng: np.random.Generator) -> list[str]:
 
 
 def work_loss(images: Tensor, texts: Tensor, scale: float) -> Tensor:
-    """Return the contrastive loss of people at work with texts that differ in occupation alone.
+    """Return the contrastive loss of people at work with texts that differ only in occupation.
 
     Args:
-        images: unit embeddings [occupations x n, D], the n images of an occupation next to one another.
-        texts: unit embeddings [occupations, D].
-        scale: logit scale.
+        images: Unit embeddings [occupations x n, D]; the n images of an occupation are adjacent.
+        texts: Unit embeddings [occupations, D].
+        scale: Logit scale.
     """
     logits = scale * images @ texts.T
     n = len(images) // len(texts)
@@ -370,21 +388,21 @@ def work_loss(images: Tensor, texts: Tensor, scale: float) -> Tensor:
 
 
 def face_loss(images: Tensor, texts: Tensor, shares: NDArray[np.float64], scale: float) -> Tensor:
-    """Return the Kullback-Leibler divergence of the faces' shares for each text from the wanted ones.
+    """Return the Kullback-Leibler divergence of the faces' shares for each text from the target shares.
 
     Args:
-        images: unit embeddings [faces, D].
-        texts: unit embeddings [texts, D].
-        shares: wanted shares [texts, faces], each row summing to 1.
-        scale: logit scale.
+        images: Unit embeddings [faces, D].
+        texts: Unit embeddings [texts, D].
+        shares: Target shares [texts, faces]; each row sums to 1.
+        scale: Logit scale.
     """
-    wanted = torch.from_numpy(shares).float()
+    target = torch.from_numpy(shares).float()
     log_shares = (scale * texts @ images.T).log_softmax(1)
-    return (wanted * (wanted.log() - log_shares)).sum(1).mean()
+    return (target * (target.log() - log_shares)).sum(1).mean()
 
 
 def directions(vectors: NDArray[np.floating]) -> float:
-    """Return the participation ratio of the centered vectors [n, D]: their number of effective directions."""
+    """Return the participation ratio of the centered vectors [n, D], a number of effective directions."""
     squares = np.linalg.svd(vectors - vectors.mean(0), compute_uv=False) ** 2
     return float(squares.sum() ** 2 / (squares**2).sum())
 
@@ -396,6 +414,6 @@ def mean_cosine(units: NDArray[np.floating]) -> float:
 
 
 def _unfolded(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Undo `folded`: weights for activations of spread one."""
+    """Undo `folded`: return weights for activations divided by SPREAD."""
     ends = ("out_proj.weight", "out_proj.bias", "c_proj.weight", "c_proj.bias")
     return {n: v / SPREAD if upper(n) and n.endswith(ends) else v for n, v in state.items()}

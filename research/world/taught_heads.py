@@ -1,7 +1,7 @@
-"""Does a high CCS under a concept's name tell which heads were taught that concept? A section of findings.md.
+"""Test whether a high CCS finds the heads that were trained to encode one concept (section of findings.md).
 
-Precision: of the heads with a high CCS, the share that were taught the concept of their label. Recall: of the
-taught heads, the share with a high CCS under their concept's name.
+Precision: of the heads with a high CCS, the share whose training target is the concept of their label.
+Recall: of the heads with one concept as training target, the share with a high CCS and that label.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ IMAGES = 2_000
 _AT_ONCE = 500
 KS = (5, 7, 9, 11, 13)
 RESAMPLED, KEPT = 200, 0.8
-"""Pools, each with this share of the texts, drawn without putting back."""
+"""Number of resampled pools, and the share of the texts in each, drawn without replacement."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """With K texts: heads of high CCS, those of them that were taught their label, and all that were taught.
+    """Precision and recall of a high CCS with K texts per head.
 
-    precision, recall: their 2.5th and 97.5th percentile over resampled pools; nan where no head was high in
-    any of them.
+    Attributes:
+        k: Number of texts per head.
+        high: Number of heads with a high CCS.
+        right: Number of those whose training target is the concept of their label.
+        taught: Number of heads with one concept as training target.
+        precision: 2.5th and 97.5th percentile over resampled pools; NaN if none of them has a high head.
+        recall: The same percentiles of recall.
     """
 
     k: int
@@ -51,13 +56,13 @@ def high_heads(
 ) -> dict[int, dict[Head, str]]:
     """Return K -> the heads with a high CCS by `tags`, with their labels.
 
-    TEXTSPAN is greedy, so the first K of its texts are those of a smaller K.
+    TEXTSPAN is greedy, so the first texts of a large K are the texts of a smaller K.
 
     Args:
-        moments: the heads' statistics.
-        pool: of texts.
-        embeddings: of the texts [texts, D].
-        ks: numbers of texts per head.
+        moments: Head statistics.
+        pool: Text pool.
+        embeddings: Text embeddings [texts, D].
+        ks: Numbers of texts per head.
     """
     spans = textspan(moments, pool.texts, embeddings, max(ks))
     by_k: dict[int, dict[Head, str]] = {}
@@ -74,14 +79,14 @@ def high_heads(
 def find_taught(
     moments: Moments, pool: Pool, embeddings: np.ndarray, taught: Mapping[Head, str], seed: int = 0
 ) -> list[Found]:
-    """Measure how well a high CCS finds the taught heads, for every K of KS.
+    """Measure how well a high CCS finds the heads trained to encode one concept, for every K of KS.
 
     Args:
-        moments: the heads' statistics.
-        pool: of texts.
-        embeddings: of the texts [texts, D].
-        taught: head -> its concept.
-        seed: of resampled pools.
+        moments: Head statistics.
+        pool: Text pool.
+        embeddings: Text embeddings [texts, D].
+        taught: Head -> its training target, one concept.
+        seed: Random seed of the resampled pools.
     """
     whole = high_heads(moments, pool, embeddings)
     rng, draws = np.random.default_rng(seed), []
@@ -109,13 +114,13 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
 
 
 def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Block]:
-    """Write a section about the models whose heads are known."""
+    """Write the section on models with known training targets."""
     pool = load_pool("world")
     rows, heads, free = [], [], []
     for name, (model, known) in models.items():
         moments, embeddings = moments_of(model), model.embed_texts(list(pool.texts))
         for tree, tree_pool, taught in (
-            ("ours", pool, dict(known.taught)),
+            ("nested", pool, dict(known.taught)),
             ("flat", *flat(pool, known.taught)),
         ):
             rows += [
@@ -129,29 +134,29 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
             if concept is None:
                 lesson = known.lessons.get(head)
                 lesson_text = " and ".join(lesson.parts) if lesson and not lesson.values else ""
-                lesson_text = lesson_text or ("nothing in common" if lesson else "left free")
-                free.append(row | {"taught": lesson_text, "carries most": largest, "share": f"{share:.0%}"})
+                lesson_text = lesson_text or ("unrelated values" if lesson else "none")
+                free.append(row | {"target": lesson_text, "largest share": largest, "share": f"{share:.0%}"})
             else:
-                heads.append(row | {"taught": concept, "share": f"{carried[concept]:.0%}"})
+                heads.append(row | {"target": concept, "share": f"{carried[concept]:.0%}"})
     yield from filled(Path(__file__).with_name("templates"), "taught", rows=rows, heads=heads, free=free)
 
 
 def moments_of(model: Model) -> Moments:
-    """Return moments over cards as the world draws them."""
+    """Return the head statistics of a model over scenes of the synthetic world."""
     images = list(synthetic.image_set(IMAGES).images)
     return collect_moments(model, [images[i : i + _AT_ONCE] for i in range(0, IMAGES, _AT_ONCE)])
 
 
 def flat(pool: Pool, taught: Mapping[Head, str]) -> tuple[Pool, dict[Head, str]]:
-    """Return the same texts and lessons with tags that all lie directly under the root of the tree.
+    """Return the pool and the training targets with every tag directly under the root of the concept tree.
 
     Args:
-        pool: of texts.
-        taught: head -> its concept.
+        pool: Text pool.
+        taught: Head -> its training target, one concept.
     """
 
     def apart(concept: str | None) -> str:
-        return f"only {concept}"  # in no tree, so under its root
+        return f"only {concept}"  # not a name in the tree, so directly under the root
 
     rows = [(text, apart(tag)) for text, tag in zip(pool.texts, pool.concepts, strict=True)]
     return make_pool(pool.name, rows), {head: apart(concept) for head, concept in taught.items()}
@@ -171,7 +176,7 @@ def _row(model: str, tree: str, outcome: Found) -> dict[str, str]:
 
     return {
         "model": model,
-        "tree": tree,
+        "concepts": tree,
         "K": str(outcome.k),
         "precision": share(outcome.right, outcome.high, outcome.precision),
         "recall": share(outcome.right, outcome.taught, outcome.recall),
