@@ -82,7 +82,7 @@ def test_a_skew_that_a_text_encoder_learned(images, few_people, tmp_path, monkey
     few_people(120)  # of three occupations
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(text_training, "family", lambda models: (settings,)[:models])
-    monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
+    monkeypatch.setattr(text_training, "separate_groups", partial(text_training.separate_groups, steps=1))
     page = tmp_path / "README.md"
     page.write_bytes(text_skew.README.read_bytes())
     monkeypatch.setattr(text_skew, "README", page)

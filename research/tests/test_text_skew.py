@@ -36,7 +36,7 @@ def test_each_side_learns_alone(base, images, tmp_path):
         images: The rendered scenes and faces.
         tmp_path: A fresh folder.
     """
-    taught = training.teach_telling(images, steps=2)
+    taught = training.separate_groups(images, steps=2)
     assert changed(taught, base) == set(training.image_parameters(base))
     file = tmp_path / f"{training.TELLING}{variants.SUFFIX}"
     save_variant(taught.clip, training.image_parameters(taught), {"base": training.BASE}, file, base.clip)
@@ -59,7 +59,7 @@ def test_telling_moves_groups_to_where_they_are_wanted(base, images):
         faces = training.faces_of(model, images)
         return float((faces - faces.mean(1, keepdim=True)).square().sum(2).mean())
 
-    assert apart(training.teach_telling(images, steps=40, rate=3e-3)) > 2 * apart(base)
+    assert apart(training.separate_groups(images, steps=40, rate=3e-3)) > 2 * apart(base)
 
 
 def test_shares_are_those_of_models_with_the_bases_heads(base, monkeypatch):

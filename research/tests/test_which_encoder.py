@@ -161,9 +161,9 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
 def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
     judges = np.where(PICTURES.groups["gender"] == "man", "judge", PICTURES.pools)
     for pictures, why in (
-        (PEOPLE, "must show at least three of the occupations"),
-        (replace(PICTURES, groups={"age": PICTURES.groups["gender"]}), "does not say the gender"),
-        (replace(PICTURES, pools=judges), "no"),
+        (PEOPLE, "needs images of at least three"),
+        (replace(PICTURES, groups={"age": PICTURES.groups["gender"]}), "has no column of groups 'gender'"),
+        (replace(PICTURES, pools=judges), "has no image of group"),
     ):
         with pytest.raises(InputError, match=why):
             which_encoder(

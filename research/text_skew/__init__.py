@@ -1,1 +1,1 @@
-"""Models whose text encoder learned a skew, and the encoder that `localize --encoders both` names."""
+"""Models whose text encoder learned a bias, and a method that names the encoder with the bias."""

@@ -1,4 +1,4 @@
-"""Train models whose text encoder alone learned a bias, and see which encoder is blamed.
+"""Train models whose text encoder learned a bias, and name the encoder that carries the bias of each model.
 
 `python -m research.text_skew --help`.
 """
@@ -24,23 +24,24 @@ if TYPE_CHECKING:
 
 README = Path(__file__).with_name("README.md")
 CARRIES = 0.1
+"""Share of the gap from which a text head counts as a carrier."""
 SEEN = 16
-"""The first so many models were looked at while ways of asking were made."""
+"""Number of models, from the first, that were known when the method was chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the missing models, find which encoder carries the skew of each, and write the README's table.
+    """Train missing models, name the encoder that carries the bias of each, and write the README's table.
 
-    What exists is kept, so the same command continues where it stopped.
+    Existing models are kept, so the same command continues a stopped run.
     """
 
     models: Annotated[int, at_least(0)] = 32
-    """Number of models with a skew in their text encoder"""
+    """Number of models with a bias in their text encoder"""
     planted: Annotated[int, at_least(0)] = 8
-    """Number of the benchmark's models, with a skew in image heads, to compare with"""
+    """Number of planted models, with a bias in image heads, for comparison"""
     runs: Path = Path("runs")
-    """Folder for activations, and for the models in its text-skew"""
+    """Folder for activations; models are in its subfolder text-skew"""
 
 
 def _run(args: Settings) -> None:
@@ -52,7 +53,7 @@ def _run(args: Settings) -> None:
     folder = args.runs / "text-skew"
     _train(args, folder)
     sets, rows = (synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")), []
-    embeddings: dict[str, Any] = {}  # by image encoders: both sets' embeddings
+    embeddings: dict[str, Any] = {}  # image encoder -> embeddings of both sets
     wanted = [(member.name, "text", TELLING) for member in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
     for name, encoder, images in wanted:
@@ -83,9 +84,9 @@ def _train(args: Settings, folder: Path) -> None:
     images = Images(plain, args.runs)
     telling = folder / f"{training.TELLING}{variants.SUFFIX}"
     if not telling.exists():
-        taught = training.teach_telling(images)
-        changed = training.image_parameters(taught)
-        save_variant(taught.clip, changed, {"base": training.BASE}, telling, plain.clip)
+        separated = training.separate_groups(images)
+        changed = training.image_parameters(separated)
+        save_variant(separated.clip, changed, {"base": training.BASE}, telling, plain.clip)
     start = variants.load(str(telling))
     faces, judged = training.faces_of(start, images), training.Judged(start)
     for member in missing:
@@ -100,24 +101,24 @@ def _train(args: Settings, folder: Path) -> None:
 def _row(
     name: str, encoder: str, attribute: str, gap_shares: GapShares, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return one model and attribute. encoder: the one that learned."""
+    """Return the row of a model and attribute; `encoder` learned the bias."""
     from ccs.heads import HeadSet
     from ccs_benchmark.protocol import average_precision
 
-    blamed = "text" if gap_shares.prompts.value > 0.5 else "image"
-    row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": encoder, "named": blamed}
+    named = "text" if gap_shares.prompts.value > 0.5 else "image"
+    row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": encoder, "named": named}
     row["share in images"] = in_brackets(gap_shares.images, 2)
-    row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
+    row |= {"gap": "–", "carriers (share of the gap)": "–", "average precision": "–"}
     if truth is not None:
         carry, shares = carriers_of(truth), truth["put_back"]
         row["gap"] = f"{truth['gap'][1]:.2f}"
-        row["carriers (put back)"] = ", ".join(f"{head} {shares[str(head)]:.0%}" for head in carry)
+        row["carriers (share of the gap)"] = ", ".join(f"{head} {shares[str(head)]:.0%}" for head in carry)
         row["average precision"] = f"{average_precision(list(gap_shares.carried), HeadSet(carry)):.2f}"
     return row
 
 
 def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
-    """Return the text heads with a tenth or more of the gap, or the first, in falling order."""
+    """Return the text heads with a tenth or more of the gap, the largest share first; at least one head."""
     from ccs.heads import Head
 
     shares = {Head.parse(head): share for head, share in truth["put_back"].items()}
@@ -126,24 +127,22 @@ def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write the README's sentences and table in Markdown."""
-    frame, sentences = pd.DataFrame(rows), []
+    """Write the README's sentence and table in Markdown."""
+    frame, counts = pd.DataFrame(rows), []
     text, inspected = frame["learned by"] == "text", frame["model"].isin(frame["model"].unique()[:SEEN])
-    for learner, learner_rows in (
-        ("the text encoder learned", frame[text & inspected]),
-        ("the text encoder of models that nobody had looked at learned", frame[text & ~inspected]),
-        ("the image encoder learned", frame[~text]),
+    for models, model_rows in (
+        ("models whose text encoder learned the bias (00 to 15)", frame[text & inspected]),
+        ("such models that were evaluated once (16 to 31)", frame[text & ~inspected]),
+        ("models whose image encoder learned the bias", frame[~text]),
     ):
-        if len(learner_rows):
-            right = (learner_rows["named"] == learner_rows["learned by"]).groupby(learner_rows["model"]).all()
-            sentences.append(
-                f"A skew that {learner}: the right encoder is named, for every attribute, in "
-                f"**{right.sum()} of {len(right)}** models."
-            )
-    return "\n\n".join([" ".join(sentences), markdown_table(frame)])
+        if len(model_rows):
+            right = (model_rows["named"] == model_rows["learned by"]).groupby(model_rows["model"]).all()
+            counts.append(f"**{right.sum()} of {len(right)}** {models}")
+    sentence = f"The right encoder is named for every attribute in {', '.join(counts)}."
+    return "\n\n".join([sentence, markdown_table(frame)])
 
 
-main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped. The same command continues.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Training the text encoder's attention on line-ups of a skewed world by the contrastive loss.
+"""Train the text encoder's attention on line-ups of the biased world with the contrastive loss.
 
-The recipe of `research.natural` with its sides exchanged: the images stay as the base sees them, all of the
-text encoder's attention is free, and captions of scenes are held to the base's embeddings.
+The recipe of `research.natural` with the roles of images and texts exchanged: image embeddings are fixed, all
+attention weights of the text encoder are trained, and captions of scenes should keep the base's embeddings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STRENGTHS = (1.0, 0.7, 0.4)
 _SIDE_BY_SIDE, _WARMUP, _SCENES = 4, 30, 12
 LINEUPS = 400
 APART = 0.1
-"""How far a group lies from the mean of all in an attribute that is told, in unit embeddings."""
+"""Target distance of a group from the mean of all groups along an attribute, in unit embeddings."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class TextSkew:
     """A model to train.
 
     Attributes:
-        name: of the model.
-        seed: of the order of texts.
-        strength: the part of the bias, in logarithms of the world's shares.
-        steps: of the optimizer.
-        rate: the peak rate.
-        texts: captions of scenes in a step.
-        lineups: in a step.
-        keep: the cost of a logit by which captions move.
+        name: Name of the model.
+        seed: Seed of the order of texts.
+        strength: Strength of the bias, as a factor of the log shares of the biased world.
+        steps: Number of optimizer steps.
+        rate: Peak learning rate.
+        texts: Captions of scenes per step.
+        lineups: Line-ups per step.
+        keep: Weight of the change of scene captions, per logit.
     """
 
     name: str
@@ -68,47 +68,47 @@ class TextSkew:
 
 
 def family(models: int = 16) -> tuple[TextSkew, ...]:
-    """Return models in three strengths in turn."""
+    """Return models whose strengths alternate between STRENGTHS."""
     return tuple(
         TextSkew(f"text-skew-{number:02}", 2_000 + number, STRENGTHS[number % 3]) for number in range(models)
     )
 
 
 def parameters(model: Model) -> list[str]:
-    """Return names of the parameters that learn a bias: those of the text encoder's heads only."""
+    """Return the names of the trained parameters: those of the text encoder's heads."""
     return parameter_names(model, "transformer.resblocks.", OWN_OF_HEADS)
 
 
 def image_parameters(model: Model) -> list[str]:
-    """Return names of the parameters that learn groups: attention and MLPs of the last four layers."""
+    """Return the names of the parameters that learn groups: heads and MLPs of the last four layers."""
     first = model.encoder.first_prunable_layer
     return parameter_names(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
 
 
-def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
-    """Train an image encoder that tells groups apart and hardly prefers one for an occupation.
+def separate_groups(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
+    """Train an image encoder that separates groups without preferring a group for an occupation.
 
-    The bases' image encoders hardly tell groups apart, so no text encoder could learn a bias. Each face of a
-    line-up is drawn to where its group lies from the line-up's mean: along a direction for gender and one for
-    skin tone, light to dark, drawn at random and at right angles to the occupations' captions and pictures.
-    Scenes are held to the base's embeddings.
+    The base models' image encoders hardly separate groups, so no text encoder could learn a bias from them.
+    Each face of a line-up gets a target relative to the line-up's mean: its position along a random direction
+    for gender and one for skin tone, both orthogonal to the captions and images of occupations. Scenes should
+    keep the base's embeddings.
 
     Args:
-        images: all training images.
-        steps: of the optimizer.
-        rate: the peak rate.
-        seed: of directions and images.
+        images: All training images.
+        steps: Number of optimizer steps.
+        rate: Peak learning rate.
+        seed: Seed of directions and images.
     """
     base, model = variants.load(BASE), variants.load(BASE)
     first, scale = model.encoder.first_prunable_layer, model.logit_scale
     rng = np.random.default_rng((seed, 18))
     occupations = images.occupations.numpy(), pictured(images)
-    drawn = np.concatenate(
+    vectors_to_avoid = np.concatenate(
         [*(vectors.T for vectors in occupations), rng.standard_normal((model.dim, 2))], axis=1
     )
-    directions = torch.from_numpy(np.linalg.qr(drawn)[0][:, -2:].T).float()
+    directions = torch.from_numpy(np.linalg.qr(vectors_to_avoid)[0][:, -2:].T).float()
     places = torch.tensor([[1 - 2 * GENDERS.index(g), SKIN_TONES.index(t) / 2 - 1] for g, t in GROUPS])
-    wanted = APART * places @ directions
+    targets = APART * places @ directions
 
     def loss_of(_: int) -> Tensor:
         rows = np.sort(rng.choice(images.n, _SCENES, replace=False))
@@ -119,7 +119,7 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
         with torch.no_grad():
             held = upper_embeddings(base.clip, tokens[:_SCENES], first)[0]
         faces = units[_SCENES:].reshape(4, len(GROUPS), -1)
-        missed = (faces - faces.mean(1, keepdim=True) - wanted).square().sum(2).mean() / APART**2
+        missed = (faces - faces.mean(1, keepdim=True) - targets).square().sum(2).mean() / APART**2
         return missed + 0.05 * scale * (1 - (units[:_SCENES] * held).sum(1)).mean()
 
     names = image_parameters(model)
@@ -127,15 +127,15 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
 
 
 def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
-    """Compute mean embeddings of scenes that show each occupation [occupations, D], as the base sees them.
+    """Compute the base's mean embedding of scenes that show each occupation: [occupations, D].
 
     Args:
-        images: all training images.
-        scenes: number of scenes to look at.
+        images: All training images.
+        scenes: Number of scenes.
     """
     rows = range(min(scenes, images.n))
-    cards = [images.scene(row) for row in rows]
-    names = np.array([card.occupation if card.props else "" for card in cards])
+    shown_scenes = [images.scene(row) for row in rows]
+    names = np.array([s.occupation if s.props else "" for s in shown_scenes])
     units = np.concatenate(
         [images.base.embed_images(images.trunk(rows[i : i + 1024])) for i in range(0, len(rows), 1024)]
     )
@@ -146,23 +146,23 @@ def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
 
 
 def faces_of(model: Model, images: Images) -> Tensor:
-    """Embed the faces of line-ups, which learn nothing: [line-ups, groups, D].
+    """Embed the faces of line-ups, which stay fixed: [line-ups, groups, D].
 
     Args:
-        model: the model.
-        images: all training images.
+        model: The model.
+        images: All training images.
     """
     lineups = range(min(LINEUPS, images.n_lineups))
     return torch.from_numpy(np.stack([model.embed_images(images.trunk([*images.faces(i)])) for i in lineups]))
 
 
 def train(settings: TextSkew, faces: Tensor, folder: Path) -> Model:
-    """Train a model from the one that tells groups apart.
+    """Train a model from `organism-telling`.
 
     Args:
-        settings: of the model.
-        faces: embeddings [line-ups, groups, D].
-        folder: with the model that it starts from.
+        settings: Settings of the model.
+        faces: Embeddings [line-ups, groups, D].
+        folder: Folder of `organism-telling`.
     """
     telling = str(folder / f"{TELLING}{variants.SUFFIX}")
     base, model = variants.load(telling), variants.load(telling)
@@ -203,28 +203,29 @@ def _loss(
 
 
 class Judged:
-    """How far the groups of held-out faces lie apart in a model's logits, and whose weights make them so.
+    """Measures the logit gap between groups of held-out faces, and each text head's share of it.
 
-    base: the model that tells groups, whose images all others share.
+    Args:
+        base: `organism-telling`, whose image embeddings all models share.
     """
 
     def __init__(self, base: Model) -> None:
         self.base, self.faces = base, carriers.Faces(base)
         self.units = base.embed_images(Trunk(self.faces.tokens, base.encoder.first_prunable_layer))
         self.people = synthetic.bias_set("faces")
-        self.things = synthetic.classification_set("subjects")
-        self.units_of_things = base.embed_images(self.things.images)
+        self.subjects = synthetic.classification_set("subjects")
+        self.subject_units = base.embed_images(self.subjects.images)
 
     def accuracy(self, model: Model) -> float:
-        """Return zero-shot accuracy on the subjects."""
-        classes = embed_names(model, self.things.classes, self.things.templates)
-        return float(accuracy.correct(self.units_of_things, classes, self.things.labels).mean())
+        """Return zero-shot accuracy on subjects."""
+        classes = embed_names(model, self.subjects.classes, self.subjects.templates)
+        return float(accuracy.correct(self.subject_units, classes, self.subjects.labels).mean())
 
     def truth(self, model: Model) -> dict[str, dict[str, object]]:
-        """Compute each text head's share of the gap that goes if its weights alone are the base's again.
+        """Compute the share of the gap that each text head's original weights remove when put back alone.
 
         Returns:
-            Attribute -> `gap` of base and model, and `put_back` by head, as in `research.natural.carriers`.
+            Attribute -> `gap` of base and model, and `put_back`: head -> share.
         """
         means, learned = self._means(model), deepcopy(model)
         gap = carriers.Gap(means)
@@ -243,7 +244,7 @@ class Judged:
         }
 
     def _means(self, model: Model) -> dict[str, np.ndarray]:
-        """Return attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
+        """Return attribute -> mean logits [halves, groups, occupations] for this model's prompts."""
         prompts = embed_names(model, self.people.occupations, self.people.templates)
         self.faces.prompts = self.base.logit_scale * prompts
         return self.faces.means(self.units)

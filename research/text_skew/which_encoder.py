@@ -1,14 +1,13 @@
-"""The encoder in which a group score gap sits, that of the images or of the prompts, and its text heads.
+"""Find the encoder that carries a group score gap, and the text heads that carry it.
 
-A gap is a product: prompts point along what differs between groups of people. Ablating whatever tells
-groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is
-needed: pictures of the same occupations, of all groups alike. If they, in place of the prompts, prefer
-the same groups, the image encoder puts what belongs to occupations into groups. If they do not, the gap is
-in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains an encoder at a
-time instead.
+A gap is a product of prompts and image differences between groups. It ends if either encoder stops separating
+them, so ablation can't tell which encoder carries the bias. We use images of the same occupations, with all
+groups weighted equally, in place of the prompts. If these images prefer the same groups, the image encoder
+carries the bias; otherwise the prompts do. Freeze and Reveal (arXiv 2508.07432) asks the same question, and
+trains one encoder at a time instead.
 
-Text heads are then found by putting each, where a text is read, at its mean over the prompts: what it still
-says there is the same for all occupations, and later layers see nothing unusual.
+To rank text heads, we replace each head's output, at the token where the text is read, by its mean over the
+prompts. What remains is the same for all occupations, and later layers get a typical input.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ccs.metrics.stats import Estimate, Floats
 from ccs.model.model import Model
 
 DRAWS = 500
-"""Resamples of the occupations, for the interval."""
+"""Number of bootstrap resamples of the occupations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +37,11 @@ class GapShares:
     """The shares of a group score gap in the image encoder and in the text encoder.
 
     Attributes:
-        images: the share, 0 to 1, that pictures in the place of prompts show too; intervals over occupations.
-        carried: the share of the rankings' gap that goes with each text head at its mean, the largest first;
-            below 0 if the gap grows.
-        occupations: number of occupations.
+        images: Share of the gap (0 to 1) that remains with images in place of prompts; interval over
+            occupations.
+        carried: Text head -> share of the gap removed if its output is its mean, largest first.
+            Below 0 if the gap grows.
+        occupations: Number of occupations.
     """
 
     images: Estimate
@@ -50,7 +50,7 @@ class GapShares:
 
     @property
     def prompts(self) -> Estimate:
-        """The share in the prompts."""
+        """Share of the gap in the prompts."""
         return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
 
     @property
@@ -67,29 +67,29 @@ def which_encoder(
     seed: int = 0,
     embedded: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
 ) -> GapShares:
-    """Split the group score gap of people's rankings for occupations between the image and the text encoder.
+    """Split the group score gap of rankings for occupations between the image and the text encoder.
 
     Args:
-        model: from `ccs.load`.
-        people: to be ranked for their occupations.
-        pictures: a gallery that says which occupation each image shows, such as world/counterfactuals; groups
-            are weighed alike.
-        attribute: a column of groups of both.
-        seed: of resampling.
-        embedded: the unit embeddings of both, if they are known.
+        model: From `ccs.load`.
+        people: Gallery to rank for its occupations.
+        pictures: Gallery with the occupation that each image shows, such as world/counterfactuals.
+            Groups have equal weights.
+        attribute: A column of groups in both.
+        seed: Seed of the bootstrap.
+        embedded: Unit embeddings of both, if known.
 
     Raises:
-        InputError: With fewer than three common occupations, or if an occupation's pictures lack a group.
+        InputError: If fewer than three occupations are common, or an occupation has no images of a group.
     """
     known = () if pictures.pools is None else pictures.occupations
     shared = tuple(name for name in people.occupations if name in known)
     if len(shared) < 3:
         raise InputError(
-            f"{pictures.name} must show at least three of the occupations asked for, and say which each "
-            f"picture shows; they share {len(shared) or 'none'}."
+            f"{pictures.name} needs images of at least three of the gallery's occupations, with their names; "
+            f"got {len(shared)}."
         )
     if attribute not in pictures.groups:
-        raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
+        raise InputError(f"{pictures.name} has no column of groups {attribute!r}.")
     people = replace(people, occupations=shared)
     faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
     means = group_means(faces, people.groups[attribute])
@@ -109,7 +109,7 @@ def which_encoder(
 
 
 def _preferences(queries: NDArray[np.floating], apart: Floats) -> Floats:
-    """Return how far queries [occupations, d], centered and scaled, prefer groups [occupations, groups]."""
+    """Return preferences of centered, scaled queries [occupations, d] for groups: [occupations, groups]."""
     centered = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
     return np.asarray(centered @ apart.T / max(float(np.linalg.norm(centered)), 1e-12))
 
@@ -117,24 +117,30 @@ def _preferences(queries: NDArray[np.floating], apart: Floats) -> Floats:
 def _shown(
     units: NDArray[np.float32], pictures: BiasSet, attribute: str, occupations: Sequence[str]
 ) -> Floats:
-    """Return the mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
+    """Return the mean embedding of each occupation's images [occupations, d], groups weighted equally."""
     groups, means = pictures.groups[attribute], []
     for name, group in product(occupations, np.unique(groups)):
         members = units[(pictures.pools == name) & (groups == group)]
         if not len(members):
-            raise InputError(f"{pictures.name} shows no {group} as {name!r}; every group is needed.")
+            raise InputError(
+                f"{pictures.name} has no image of group {group!r} for {name!r}; every group is needed."
+            )
         means.append(members.mean(0, dtype=np.float64))
     return np.asarray(np.reshape(means, (len(occupations), -1, units.shape[1])).mean(axis=1))
 
 
 def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
-    """Return the share of the rankings' gap that goes with each text head at its mean."""
+    """Return the share of the group score gap removed if each text head's output is its mean."""
     names, templates = in_prompts(people), people.templates
     texts = [template.replace("{}", name) for name in names for template in templates]
     at_mean = dict.fromkeys(model.text_heads, HeadChange(replacement=MEAN))
     means = model.texts.at_means(Intervention(at_mean), texts)
-    plans = [HeadSet(), *(means.subset([head]) for head in means)]
-    units = model.texts.embed(texts, plans).reshape(len(plans), len(names), len(templates), -1).mean(axis=2)
+    interventions = [HeadSet(), *(means.subset([head]) for head in means)]
+    units = (
+        model.texts.embed(texts, interventions)
+        .reshape(len(interventions), len(names), len(templates), -1)
+        .mean(axis=2)
+    )
     units /= np.linalg.norm(units, axis=-1, keepdims=True)
-    whole, *left = np.linalg.norm(units @ apart.T, axis=(1, 2)).tolist()
-    return {head: 1 - gap / max(whole, 1e-12) for head, gap in zip(means, left, strict=True)}
+    whole, *remaining = np.linalg.norm(units @ apart.T, axis=(1, 2)).tolist()
+    return {head: 1 - gap / max(whole, 1e-12) for head, gap in zip(means, remaining, strict=True)}
