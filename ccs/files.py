@@ -175,7 +175,7 @@ def read_rows(data: bytes, name: str) -> list[dict[str, Any]]:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} cannot be read as objects or a table in UTF-8 ({error}).") from None
+        raise InputError(f"{name} is not a table, or a list of objects, in UTF-8 ({error}).") from None
     return rows
 
 

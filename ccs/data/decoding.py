@@ -128,7 +128,7 @@ def problem(data: bytes, formats: tuple[str, ...] | None = None) -> str:
             if image.mode in ("I", "F") or image.mode not in _MODES:
                 to_rgb(image)
     except UnidentifiedImageError:
-        return "not an image of a known kind"
+        return "not an image of a known kind, such as JPEG or PNG"
     except UNREADABLE as error:
         return " ".join(str(error).split()) or type(error).__name__
     return ""

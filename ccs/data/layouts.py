@@ -82,7 +82,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
     else:
         rows = _images(files, record, split)
     if not rows.count and record.kind != "images":
-        reason = f"{rows.source!r} has neither a labels.csv nor images in folders of classes or groups."
+        reason = f"{rows.source!r} has neither a labels.csv nor images in class folders, nor Parquet files."
         raise InputError(" ".join((reason, *rows.notes[:3])))
     record.require_recorded(rows.source, rows.count, record.rows, "clips" if rows.are_videos else "images")
     folders = {re.sub(r"[^/\\]*$", "", str(path)) for path in rows.columns.get("file", ())}

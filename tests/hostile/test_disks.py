@@ -143,7 +143,9 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     os.unlink(os.fsencode(tmp_path) + b"/set/b/\xfd.png")
     for dataset in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
         assert len(dataset.images) == 2
-        assert dataset.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
+        assert dataset.skipped == (
+            r"\udcff\udcfe/\udcfd.png: not an image of a known kind, such as JPEG or PNG",
+        )
         dataset.source.encode()
     assert dataset.classes == (r"\udcff\udcfe", "b")
 
