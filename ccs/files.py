@@ -83,9 +83,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def escape_output() -> None:
-    """Print characters that the terminal cannot show, such as those outside its encoding, as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    """Print characters that the terminal cannot show as escapes, and to a stream that is closed nothing."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:  # after `2>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the end)
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -126,16 +128,19 @@ def read_text(path: Path) -> str:
 def csv_rows(text: str, name: str) -> list[dict[str, str]]:
     """Read a CSV with a header strictly, cells without space around them.
 
+    Commas separate cells, or else tabs or semicolons, as spreadsheets write them; in `.tsv` tabs come first.
+
     Args:
         text: The file's text.
-        name: Its name in messages; the ending `.tsv` means tabs in place of commas.
+        name: Its name in messages.
 
     Raises:
         InputError: If it is no CSV, is empty, names two columns alike, or a row has more or fewer cells than
             the header.
     """
-    tab = "\t" if name.lower().endswith(".tsv") else ","
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=tab, skipinitialspace=True, strict=True)
+    first, marks = text.strip("\r\n").partition("\n")[0], "\t,;" if name.lower().endswith(".tsv") else ",\t;"
+    mark = next(filter(first.__contains__, marks), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, skipinitialspace=True, strict=True)
     try:
         header = [cell.strip() for cell in next(filter(any, reader), [])]
         if len({cell.casefold() for cell in header}) < len(header):

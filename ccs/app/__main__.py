@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, MACHINE, MODEL, Device, unset
+from ccs.cli.options import DATA, MACHINE, MODEL, Device, at_least, unset
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from ccs.app.session import App
     from ccs.results import Collection
 
-PORT = Parameter(validator=Number(gte=1, lte=65535))
 SWITCH_SECONDS = 5e-4  # how long a thread holds Python's lock, which PyTorch takes for each of its many steps
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -56,7 +52,7 @@ class Settings:
     device: Annotated[Device | None, unset("$CCS_DEVICE or a GPU")] = None
     host: Annotated[str, MACHINE] = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")
     """Address to serve at"""
-    port: Annotated[int | None, MACHINE, PORT, unset("the first free one from 7860")] = None
+    port: Annotated[int | None, MACHINE, at_least(1), unset("the first free one from 7860")] = None
     """Port to serve at"""
 
 
@@ -76,9 +72,9 @@ def start(settings: Settings) -> None:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port or 0), family=family).close()
-    except OSError as error:
-        reason = f"{host}, port {port or 'any'}: {error.strerror}"
-        raise InputError(f"The app can't be served at {reason}.") from None
+    except (OSError, OverflowError) as error:  # a port above 65535
+        reason = getattr(error, "strerror", error)
+        raise InputError(f"The app can't be served at {host}, port {port or 'any'}: {reason}") from None
     if settings.device:
         os.environ["CCS_DEVICE"] = settings.device
     if os.environ.get("SPACES_ZERO_GPU"):

@@ -58,6 +58,9 @@ class AnnotateOptions:
 
 def annotate(settings: AnnotateOptions) -> None:
     """Write a sheet to fill in, or the agreement of filled sheets."""
+    out, sheets = settings.out or Path("agreement.csv"), {Path(name).stem: name for name in settings.sheets}
+    if bool(sheets) != (settings.step == "import"):
+        raise InputError("import takes sheets, one per person; export takes none.")
     models = open_results(settings.results).models.values()
     pairs = [pair for model in models for pair in pairs_of(queries.main_judgments(model))]
     if not pairs:
@@ -65,9 +68,8 @@ def annotate(settings: AnnotateOptions) -> None:
     if settings.step == "export":
         export_sheet(pairs, settings.out or Path("annotation.csv"), settings.n)
         return
-    out, sheets = settings.out or Path("agreement.csv"), {Path(name).stem: name for name in settings.sheets}
-    if not sheets or len(sheets) < len(settings.sheets):
-        raise InputError("Import one sheet per person, each with a file name of its own.")
+    if len({*sheets, "people", out.stem}) < len(settings.sheets) + 2:
+        raise InputError(f"Each sheet needs a file name of its own, other than people.csv and --out {out}.")
     answers = {person: read_sheet(read_text(Path(name)), pairs, name) for person, name in sheets.items()}
     rows = pd.DataFrame(agreement_rows(pairs, answers)).astype({"published": "float64"})
     write_text(out, rows.to_csv(index=False))

@@ -137,7 +137,6 @@ def write_audit(settings: AuditOptions, name: str, folder: Path, device: str) ->
     """
     arguments = options.arguments(settings, *UNRELATED, "attribute")
     result = ccs.audit(name, **arguments, attributes=settings.attribute, device=device)
-    folder.mkdir(parents=True, exist_ok=True)
     for file in ("audit.html", "audit.md"):
         write_text(folder / file, render(file, result))
     values = {"settings": _conditions(settings, name), **json.loads(result.to_json())}

@@ -74,7 +74,6 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
     for folder, audit in audits.items():
         entries = eval_result_entries_to_yaml(result_entries(audit, name, folder))
         file = out / folder / ".eval_results" / f"{name.replace('/', '--')}.yaml"
-        file.parent.mkdir(exist_ok=True)
         write_text(file, yaml_dump(entries, sort_keys=False))
         for path in (*(out / folder / file_name for file_name in FILES), file):
             files[path.relative_to(out).as_posix()] = path

@@ -20,7 +20,7 @@ from ccs.analysis.ablation_sets import AblationName
 from ccs.analysis.inputs import has_order_fault
 from ccs.batch.pages import TEMPLATES, as_markdown, filled, open_results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, parse_with, to_folder, unset
+from ccs.cli.options import DATA, IN_RESULTS, OUTPUT, parse_with, to_folder, unset
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.metrics.stats import UNKNOWN, Estimate
@@ -35,12 +35,8 @@ TABLES = (
 REPEATED = ("section4.4", "poster", "v1-table3", "table11-merged", "concepts")
 """Numbers printed a second time or counted from the tables. The report leaves them out."""
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
-VARIANTS = {
-    "cifar10": "cifar10-jpeg",
-    "cifar100": "cifar100-joined",
-    "food101": "food101-joined",
-    "oxford-pets": "oxford-pets-first-word",
-}
+VARIANTS = {"cifar10": "cifar10-jpeg", "oxford-pets": "oxford-pets-first-word"}
+VARIANTS |= {name: f"{name}-joined" for name in ("cifar100", "food101")}
 """Datasets that the paper's code reads differently, and the variants that match it."""
 EXCHANGED = {"high": "equal-low", "low": "equal-high"}
 """The ablations under table 7's headings: its column High repeats the low heads of tables 5 and 6."""
@@ -352,7 +348,7 @@ class ReportOptions:
         clip-ccs report --results results --out report
     """
 
-    results: Annotated[str | None, DATA, unset("results/ if it holds any, else the bundled")] = None
+    results: Annotated[str | None, DATA, parse_with(str), unset(IN_RESULTS)] = None
     """Folder of results, or hf://datasets/USER/NAME"""
     out: Annotated[Path, OUTPUT, parse_with(to_folder)] = Path("report")
     """Folder for report.md"""

@@ -169,6 +169,8 @@ def run(action: Callable[[], int | None], interrupted: str = "Interrupted; nothi
     """
     escape_output()
     warnings.formatwarning = lambda message, *_: f"Warning: {message}\n"
+    if os.environ.get("COLUMNS") == "0":  # of a terminal without a size; no text fits into it
+        del os.environ["COLUMNS"]
     try:
         status = action() or 0
         sys.stdout.flush()

@@ -1,13 +1,13 @@
 """Options that several commands share: their types, help texts, and the checks of their values."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
-from cyclopts.validators import Number
+from cyclopts import Group, Parameter, Token
 
 from ccs.errors import InputError
 from ccs.files import TABLE_ENDINGS, read_text
@@ -22,13 +22,27 @@ MACHINE = Parameter(group=Group("Machine", sort_key=6))
 
 
 def at_least(lowest: float) -> Parameter:
-    """Reject lower values."""
-    return Parameter(validator=Number(gte=lowest))
+    """Reject lower values, NaN, and fractions in place of whole numbers, which cyclopts would round."""
+
+    def convert(kind: type[float], tokens: Sequence[Token]) -> float:
+        value = tokens[-1].value[:40]
+        with suppress(ValueError):
+            if (number := kind(value)) >= lowest:
+                return number
+        raise ValueError(f"Must be a {'whole ' * (kind is int)}number from {lowest:g}, not {value!r}.")
+
+    return Parameter(converter=convert)
 
 
 def parse_with(parse: Callable[[str], Any]) -> Parameter:
     """Parse the option's one word with this function. If it is repeated, the last one counts."""
-    return Parameter(converter=lambda _, tokens: parse(tokens[-1].value), n_tokens=1)
+
+    def convert(_: Any, tokens: Sequence[Token]) -> Any:
+        if not tokens[-1].value:
+            raise ValueError("It is empty.")
+        return parse(tokens[-1].value)
+
+    return Parameter(converter=convert, n_tokens=1)
 
 
 def unset(stands_for: str, metavar: str | None = None) -> Parameter:
@@ -38,8 +52,7 @@ def unset(stands_for: str, metavar: str | None = None) -> Parameter:
         stands_for: What the empty value stands for, such as "all".
         metavar: Name of the value, by default its type.
     """
-    label: dict[str, Any] = {"metavar": metavar} if metavar else {}
-    return Parameter(show_default=lambda value: format_default(value) or stands_for or None, **label)
+    return Parameter(show_default=lambda value: format_default(value) or stands_for or None, metavar=metavar)
 
 
 def describe(text: str, default: str = "", metavar: str | None = None) -> Parameter:
@@ -78,7 +91,7 @@ def read_names(value: str) -> tuple[str, ...]:
 
 def to_folder(value: str) -> Path:
     """Return the path of a folder to write to. Raises InputError now if it can't be written to later."""
-    path = Path(value)
+    path = Path(value).expanduser()  # `--out=~/x`, which shells leave as it is
     try:
         existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         tempfile.TemporaryDirectory(dir=existing).cleanup()
@@ -104,13 +117,9 @@ def to_file(value: str) -> Path:
 
 IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub"
 
-ModelName = Annotated[
-    str, MODEL, describe("Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME")
-]
+ModelName = Annotated[str, MODEL, describe("Model: bundled name, NAME/TAG, folder, or hf-hub:USER/NAME")]
 TextEncoder = Annotated[
-    str | None,
-    MODEL,
-    describe("Text encoder for a vision-language model such as LLaVA: the CLIP of its image encoder", "none"),
+    str | None, MODEL, describe("Text encoder for a VLM such as LLaVA: the CLIP of its image encoder", "none")
 ]
 Ablation = Annotated[
     str,
@@ -126,6 +135,7 @@ Images = Annotated[str, DATA, describe(f"Images that the heads are analyzed on: 
 Texts = Annotated[
     str | None,
     DATA,
+    parse_with(str),
     describe(
         "Pool of texts: world, photographs, reference (the paper's), or a file with one per line",
         "world for synthetic images, else photographs",
@@ -147,22 +157,18 @@ Classes = Annotated[
     describe('Names of the classes: a file with one per line, or "cat, dog"', "the dataset's", "NAMES"),
 ]
 Template = Annotated[
-    str | None, DATA, describe('Prompt with {} for the name, such as "a photo of a {}"', "the data's")
+    str | None, DATA, describe('Prompt with {} for the name: "a photo of a {}"', "the data's")
 ]
 Prompts = Annotated[
-    str | None,
-    DATA,
-    describe(f"Prompt set in place of occupations and template: {', '.join(prompt_sets())}", "none"),
+    str | None, DATA, describe(f"Prompts in place of occupations: {', '.join(prompt_sets())}", "none")
 ]
 Top = Annotated[
     int | None,
     ANALYSIS,
     at_least(1),
-    describe("K, the length of the top list, in images", "the gallery's, or a tenth of its images"),
+    describe("K, images in the top list", "the gallery's, or a tenth of it"),
 ]
-MaxLoss = Annotated[
-    float, ANALYSIS, at_least(0), describe("Largest loss of accuracy on --preserve, in percentage points")
-]
+MaxLoss = Annotated[float, ANALYSIS, at_least(0), describe("Largest loss of accuracy in percentage points")]
 Split = Annotated[str, DATA, describe("Split of the given images, such as train", "the dataset's")]
 MaxImages = Annotated[int | None, DATA, at_least(1), describe("Largest number of images", "all")]
 SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
@@ -172,9 +178,8 @@ ModelFolder = Annotated[
 ModelRepository = Annotated[str | None, OUTPUT, describe("Model repository on the Hub, USER/NAME", "none")]
 Public = Annotated[bool, OUTPUT, describe("Make a new repository public; otherwise it is private")]
 Csv = Annotated[Path | None, OUTPUT, parse_with(to_file), describe("CSV file for the results", "none")]
-ResultsFolder = Annotated[
-    Path | None, DATA, describe("Folder of results", "results/ if it holds any, else the bundled results")
-]
+IN_RESULTS = "results/ if it holds any, else the bundled"
+ResultsFolder = Annotated[Path | None, DATA, parse_with(Path), describe("Folder of results", IN_RESULTS)]
 Device = Annotated[
     str, MACHINE, describe("Device: cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
 ]

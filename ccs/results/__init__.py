@@ -110,16 +110,23 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_results(folder: Path) -> Results:
     """Read one model's results. Raises InputError if a table is missing, invalid, or changed."""
     manifest, tables = read_manifest(folder), {}
+    ours = manifest["model"]
     for name, entry in manifest["tables"].items():
         path = folder / f"{name}.parquet"
-        if not path.is_file():
-            raise InputError(f"{folder.name} is incomplete: the table {name} of its manifest is not there.")
-        if sha256(path) != entry["sha256"]:
+        if not path.is_file() or sha256(path) != entry["sha256"]:
             raise InputError(
-                f"{folder.name}/{path.name} is not the file that its manifest describes; "
+                f"{folder.name}/{path.name} is not there, or not the file that its manifest describes; "
                 "the run may not have finished."
             )
         tables[name] = read_table(path)
+        keys = tables[name][["model", "weights"]].drop_duplicates().to_numpy().tolist()
+        if len(tables[name]) != entry["rows"] or keys not in (
+            [],
+            [[ours["name"], ours["weights_hash"][:16]]],
+        ):
+            raise InputError(
+                f"{folder.name}/{path.name} has other rows, models, or weights than its manifest."
+            )
     return Results(str(manifest["model"]["name"]), folder, tables, manifest)
 
 
@@ -131,7 +138,7 @@ def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collecti
         source: Where it is from, in words.
         notices: Notices to begin with.
     """
-    models, all_notices = {}, list(notices)
+    models, all_notices = dict[str, Results](), list(notices)
     paths = folder.iterdir() if folder.is_dir() else ()
     folders = sorted(path for path in paths if path.is_dir() and path.name[0] != ".")
     if len(folders) > MAX_MODELS:
@@ -139,7 +146,9 @@ def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collecti
     for path in folders[:MAX_MODELS]:
         try:
             results = read_results(path)
-            models[results.model] = results
+            first = models.setdefault(results.model, results)
+            if first is not results:
+                raise InputError(f"{path.name} is left out: {first.folder.name} holds {results.model}, too.")
         except InputError as error:
             all_notices.append(str(error))
     return Collection(models, source, tuple(all_notices))
@@ -170,7 +179,7 @@ def load(
         return read_all(PRECOMPUTED, f"the bundled results ({PRECOMPUTED.name}/)")
     if str(source).startswith("hf://"):
         return _load_hub(str(source), fallback, cache)
-    folder = Path(source)
+    folder = Path(source).expanduser()
     if not folder.is_dir():
         raise InputError(f"There is no folder {source} to load results from.")
     return read_all(folder, f"the folder {folder.resolve().name}")

@@ -213,14 +213,14 @@ def _check_columns(name: str, present: Iterable[str]) -> None:
 def _check_rows(name: str, arrow: pa.Table) -> None:
     table = TABLES[name]
     for column in table.columns:
-        if not column.nullable and arrow[column.name].null_count:
+        if not column.nullable and pc.any(pc.is_null(arrow[column.name], nan_is_null=True)).as_py():
             raise InputError(f"Table {name} has empty cells in column {column.name}, which may have none.")
         if column.one_of and (wrong := {*pc.unique(arrow[column.name]).to_pylist()} - {*column.one_of, None}):
             allowed = ", ".join(repr(value) for value in column.one_of)
             raise InputError(
                 f"Table {name} has {min(wrong)!r} in column {column.name}; allowed are {allowed}."
             )
-        if column.below and len(arrow):
+        if column.below and arrow[column.name].null_count < len(arrow):
             span = pc.min_max(arrow[column.name]).as_py()
             if span["min"] < 0 or span["max"] >= column.below:
                 raise InputError(

@@ -1,12 +1,13 @@
 """The command line: defaults of batch.compute, what its `--dry-run` says, mistakes in any command's words."""
 
 import re
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
-from ccs import InputError, paper
+from ccs import InputError, paper, results
 from ccs.batch.compute import Settings
 from ccs.batch.compute import __main__ as compute
 from ccs.cli import command_line, options
@@ -34,6 +35,40 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     parsed = compute.main.parse(arguments)
     assert (parsed.models, parsed.texts) == (("ViT-B-32/openai",), "world")
     assert (parsed.labeler, parsed.judges) == ("tags", "paper")
+
+
+def test_numbers_are_whole_and_ranges_rise():
+    """cyclopts would round a fraction; NaN is in no order; an empty range would stand for the default."""
+    for words in (
+        "--max-images 10.5",
+        "--seed 1.5",
+        "--budget nan",
+        "--budget -1",
+        "--k 7-5",
+        "--layers 5-3",
+    ):
+        with pytest.raises(InputError, match=re.escape(words.split()[1])):
+            compute.main.parse(words.split())
+    for option in ("--out", "--texts", "--k"):
+        with pytest.raises(InputError, match=f"{option}: It is empty"):
+            compute.main.parse([option, ""])
+    assert compute.main.parse(["--budget", "0", "--layers", "3-5"]).layers == (3, 4, 5)
+
+
+def test_a_tilde_after_an_equals_sign_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compute.main.parse(["--out=~/new"]).out == tmp_path / "new"
+    (tmp_path / "results").mkdir()
+    assert results.load("~/results").source == "the folder results"
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_ends_no_command(closed, monkeypatch):
+    monkeypatch.setattr("sys." + closed, None)
+    monkeypatch.setenv("COLUMNS", "0")
+    assert command_line.main(["report", "--help"]) == 0
+    assert command_line.main(["report", "--results", "/nowhere"]) == 2
+    getattr(sys, closed).close()
 
 
 def test_split_chooses_that_of_all_images_given():

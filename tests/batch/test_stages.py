@@ -20,6 +20,15 @@ def fill(stage):
             stage.write({"x": np.full(3, index, dtype=np.float32)}, index)
 
 
+def test_another_version_of_the_package_reuses_nothing(tmp_path, monkeypatch):
+    def key():
+        return Store(tmp_path, Processes()).stage("statistics", {"a": 1}).key
+
+    before = key()
+    monkeypatch.setattr("ccs.batch.compute.stages.package_version", lambda: "9.9")
+    assert key() != before
+
+
 def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_path):
     def stage_of(number):
         return Store(tmp_path, Processes()).stage("world/faces", {"a": number}, shards=3)

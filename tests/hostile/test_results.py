@@ -81,6 +81,10 @@ SPOILT = {
     "texts that are numbers": (column_is("text", 1), "other types"),
     "a layer of 10^12": (column_is("layer", 10**12), "column layer"),
     "two million rows": (spans_are(lambda t: t.take([0] * 2_000_000)), "is too large: 2,000,000 rows"),
+    "NaN where no cell is empty": (column_is("share", float("nan")), "empty cells in column share"),
+    "rows of another model": (column_is("model", "other"), "other rows, models, or weights"),
+    "rows of other weights": (column_is("weights", "f" * 16), "other rows, models, or weights"),
+    "another number of rows": (manifest(tables__spans__rows=7), "other rows, models, or weights"),
     "equal rows": (spans_are(lambda t: t.take([0, 0])), "two rows for"),
 }
 
@@ -97,6 +101,14 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
     assert message in notice
     assert str(tmp_path) not in notice
     assert len(notice) < 500
+
+
+def test_a_copy_of_a_models_folder_is_named(tmp_path):
+    write_model(tmp_path, "good", only=("labels",))
+    shutil.copytree(tmp_path / "good", tmp_path / "good copy")
+    collection = results.load(tmp_path)
+    assert collection.models["good"].folder.name == "good"
+    assert collection.notices == ("good copy is left out: good holds good, too.",)
 
 
 def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):

@@ -1,6 +1,7 @@
 """The sheet for people is blind, stratified and checked when it is read; the agreement table."""
 
 import math
+import shutil
 from collections import Counter
 from functools import partial
 from itertools import product
@@ -130,6 +131,27 @@ def test_several_people(collection):
     assert (together.n, together.left_out) == (35, 5)
     assert whole.loc[("people", "", "krippendorff_alpha")].value < 1
     assert not math.isnan(whole.loc[("", "panel", "krippendorff_alpha"), "value"])
+
+
+def test_no_sheet_is_overwritten_or_mistaken_and_semicolons_are_read(collection, tmp_path, capsys):
+    sheet, people, location = tmp_path / "ann.csv", tmp_path / "people.csv", ["--results", str(collection)]
+    assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0
+    fill(sheet, pairs_in(collection), panel_says)
+    shutil.copy(sheet, people)
+    filled = sheet.read_bytes()
+    for words, message in (
+        (["import", str(sheet), "--out", str(sheet)], f"other than people.csv and --out {sheet}"),
+        (["import", str(sheet), str(people)], "other than people.csv"),
+        (["import"], "import takes sheets"),
+        (["export", str(sheet)], "export takes none"),
+    ):
+        assert annotate.main([*words, *location]) == 2
+        assert message in capsys.readouterr().err
+    assert sheet.read_bytes() == filled
+    out = ["--out", str(tmp_path / "agreement.csv")]
+    for mark in ";\t":
+        pd.read_csv(people).to_csv(sheet, sep=mark, index=False)
+        assert annotate.main(["import", str(sheet), *location, *out]) == 0
 
 
 def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):

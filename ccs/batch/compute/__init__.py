@@ -40,7 +40,8 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 def _numbers(text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
     for part in text.split(","):
-        if (match := re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part, re.ASCII)) is None:
+        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part, re.ASCII)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError(f"{text[:60]!r} must be whole numbers or ranges of them, such as 5,7 or 8-11.")
         numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(numbers))
@@ -94,7 +95,7 @@ class Settings:
     split: options.Split = ""
     attribute: Annotated[str | None, options.DATA, unset("all")] = None
     """Column of the groups of people; "gender,race" crosses two"""
-    occupations: Annotated[options.Occupations, unset("the paper's")] = None
+    occupations: Annotated[options.Occupations, unset("the paper's", "NAMES")] = None
     template: options.Template = None
     max_images: Annotated[int | None, options.DATA, at_least(1), unset("all")] = None
     """Number of --images, at most"""
@@ -120,13 +121,13 @@ class Settings:
     """tags (no LLM), paper (its three LLMs), default (one LLM of each provider), or PROVIDER:MODEL,..."""
     labeler: Annotated[str, options.JUDGES] = "tags"
     """tags (no LLM), paper (GPT-4o, or its successor), or PROVIDER:MODEL"""
-    budget: Annotated[float | None, options.JUDGES, unset("twice the estimate, or 1")] = None
+    budget: Annotated[float | None, options.JUDGES, at_least(0), unset("twice the estimate, or 1")] = None
     """Largest cost of LLMs in US dollars"""
     max_tokens: Annotated[int, options.JUDGES, at_least(1)] = JudgeSettings.max_tokens
     """Largest length of a reply in tokens, with hidden reasoning"""
     prices: Annotated[Path | None, options.JUDGES] = None
     """JSON file of LLM prices, used before the known prices"""
-    out: Annotated[Path, options.OUTPUT] = Path("results")
+    out: Annotated[Path, options.OUTPUT, parse_with(options.to_folder)] = Path("results")
     """Folder of results"""
     dry_run: Annotated[bool, options.OUTPUT] = False
     """Print downloads, LLM requests, dollars, hours, and disk space, and compute nothing"""

@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 from safetensors.numpy import load_file
 from safetensors.numpy import save as save_arrays
 
+from ccs.cli.command_line import package_version
 from ccs.errors import InputError, require
 from ccs.files import atomic_write, disk_errors, sha256
 from ccs.progress import Bar, BarMaker
@@ -273,10 +274,11 @@ class Store:
 
         Args:
             name: Its name.
-            inputs: All that it depends on, JSON; other inputs make the old shards void.
+            inputs: All that it depends on, JSON; other inputs, or another version of this package, make the
+                old shards void.
             shards: The number of shards.
         """
-        key = digest([name, inputs, shards])[:16]
+        key = digest([package_version(), name, inputs, shards])[:16]
         stage = Stage(name, key, self.folder / name.replace("/", "--"), shards, self)
         stage.paths = self.processes.once(stage.sort)
         return stage
