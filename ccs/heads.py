@@ -165,7 +165,7 @@ class HeadSet(Set[Head]):
         return len(self._changes)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._changes))  # that of an equal set of another type
+        return hash(frozenset(self._changes))  # as of an equal set of another type
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HeadSet):
@@ -236,7 +236,7 @@ def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
 
 
 def _split_names(text: str) -> list[str]:
-    """Return the parts of a list of heads, each with its change; InputError if it is no text."""
+    """Split a list of heads into names with their changes; InputError if it isn't a text."""
     if not isinstance(text, str):
         raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
     spaced = " ".join(text.replace(",", " ").split())

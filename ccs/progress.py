@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 
 class Bar(tqdm):  # type: ignore[misc]
-    """tqdm, and in a notebook too: what a kernel writes is no terminal, but somebody reads it."""
+    """tqdm that also shows its bar in a notebook, whose output isn't a terminal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
@@ -21,7 +21,7 @@ class Bar(tqdm):  # type: ignore[misc]
 
 
 class JsonLines(tqdm):  # type: ignore[misc]
-    """A run's bar, told on stderr as `{"doing": "moments: 40 of 1,000", "share": 0.12}`."""
+    """A run's bar as lines on stderr such as `{"doing": "moments: 40 of 1,000", "share": 0.12}`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "disable": False, "mininterval": 0.5})
@@ -71,7 +71,7 @@ class RunBar:
 
 
 class Part:
-    """A part of a run, which is the shares `start` to `end` of it. `n`: its items that are done."""
+    """A part of a run, from the share `start` to the share `end`. `n`: the number of items that are done."""
 
     def __init__(self, whole: tqdm, name: str, total: int, start: float, end: float) -> None:
         self._whole, self._name, self._total = whole, name, total

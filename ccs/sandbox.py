@@ -51,7 +51,7 @@ def run(
         seconds: Maximum processor time in seconds.
         memory: Maximum number of bytes of memory, above the worker's own.
         answer: Maximum number of bytes of its value.
-        patience: Seconds on the clock for each of processor time, which other processes need too.
+        patience: Seconds on the clock per second of processor time, since other processes run, too.
 
     Returns:
         Its value: numbers, texts, bytes, and tuples, lists, and dicts of these.
@@ -131,7 +131,7 @@ def serve() -> None:
     os.nice(15)
     _limit(resource.RLIMIT_CORE, 0)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a parser that prints writes no answer
+    os.dup2(2, 1)  # so that a parser's prints don't mix with the answers
     for name in sys.argv[1:]:
         importlib.import_module(name)
     with suppress(EOFError, OSError):

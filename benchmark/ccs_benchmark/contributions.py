@@ -105,7 +105,7 @@ def group_texts(evidence: Evidence, k: int = 5) -> Scores:
     added = [text for texts in evidence.names.values() for text in texts]
     wanted = {text.casefold() for text in added}
     # The added texts come first, since TEXTSPAN drops the later of two equal texts.
-    embeddings = np.concatenate([evidence.model.embed_texts(added), reading.pool_embeddings])
+    embeddings = np.concatenate([evidence.model.embed_texts(texts) for texts in (added, reading.pool.texts)])
     spans_by_head = textspan(reading.moments, [*added, *reading.pool.texts], embeddings, k)
     return {
         head: sum(span.share for span in spans if span.text.casefold() in wanted)
@@ -165,7 +165,7 @@ def rebuilt(rows: Floats, texts: Floats, n_texts: int = TEXTS) -> float:
 def singular_vectors(evidence: Evidence) -> Scores:
     """Return the part of the explanations that name the groups, weighted by squared singular values."""
     names = [text for texts in evidence.names.values() for text in texts]
-    embeddings = [evidence.model.embed_texts(names), evidence.reading.pool_embeddings]
+    embeddings = [evidence.model.embed_texts(texts) for texts in (names, evidence.reading.pool.texts)]
     dictionary = np.concatenate(embeddings).astype(np.float64)
     dictionary -= dictionary.mean(axis=0)
     dictionary /= np.maximum(np.linalg.norm(dictionary, axis=1, keepdims=True), 1e-12)

@@ -52,8 +52,7 @@ def evidence(tiny_folder, pictures):
     task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=8, **things)
     pool = pools.make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
     moments = ccs.collect_moments(model, [images])
-    embeddings = model.embed_texts(pool.texts)
     scores = {head: score.HeadScore(i % 4, "Colors") for i, head in enumerate(model.heads)}
-    spans = textspan(moments, pool.texts, embeddings, 3)
-    reading = Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
+    spans = textspan(moments, pool.texts, model.embed_texts(pool.texts), 3)
+    reading = Reading(moments=moments, pool=pool, spans=spans, scores=scores)
     return Evidence(model=model, task=task, names=NAMES, read=lambda: reading)

@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 Notice = Callable[[str], None]
 
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept")
-"""Of the sets that `make_ablation_sets` makes."""
+"""The kinds of ablation sets that `make_ablation_sets` makes."""
 Alike = Literal["number", "layers", "variance"]
 """How random sets match the high heads: in number, number per layer, or that and nearly variance."""
 ALIKE: tuple[Alike, ...] = get_args(Alike)
@@ -224,7 +224,7 @@ def make_ablation_sets(
     high = levels["high"]
 
     def add(kind: str, ablated: HeadSet, number: int | None = None, argument: str = "") -> None:
-        """Add an ablation set, or tell that it has no heads.
+        """Add an ablation set, or report that it has no heads.
 
         Args:
             kind: The kind, such as `high` or `concept`.
@@ -303,13 +303,13 @@ def matched(
         n: number of different sets.
         seed: random seed.
         alike: `number`: every other set of as many heads is equally likely, also those that share heads with
-            `high`; `layers`: of as many in each layer; `variance`: of these the n whose total variance is
-            nearest to that of the high heads (by ratio), in random order.
+            `high`; `layers`: of as many in each layer; `variance`: the n of these whose total variance is
+            nearest to the high heads' (by ratio), in random order.
         variance: variance of each head's contribution, for `variance`.
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
     per_layer = Counter(head.layer for head in high)
-    # From which heads a set takes how many: from all, or from those of each layer.
+    # Candidate heads, and how many of them a set takes: from all, or from each layer.
     takes = [(list(heads), len(high))]
     if alike != "number":
         takes = [(list(heads.of_layer(layer)), size) for layer, size in per_layer.items()]

@@ -38,7 +38,7 @@ class AccuracyTable(Result):
             second of them.
         groups: with `attribute`, one row per class and group, the lowest accuracy first. Columns: `class`,
             `group`, `images`, `before`, `after`, and `low`, `high`, the 95% (Wilson) interval of `after`.
-        doubt: a warning if something keeps the numbers from meaning what they seem to, or None.
+        doubt: a warning that the numbers may mislead, or None.
         skipped: images that cannot be read, with the reason.
 
     Example:
@@ -129,7 +129,7 @@ def accuracy(
     same = alike(dataset.classes, ends[0][1])
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
-        identical_names(same, "class"),
+        identical_names(same),
         warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
@@ -149,17 +149,16 @@ def _rates(
     return rates.rename(columns={"n": "images"})
 
 
-def identical_names(groups: tuple[tuple[str, ...], ...], kind: str) -> str | None:
-    """Return a warning about names that the model encodes identically, or None without any.
+def identical_names(groups: tuple[tuple[str, ...], ...]) -> str | None:
+    """Return a warning about class names that the model encodes identically, or None if there are none.
 
     Args:
         groups: groups of such names (`ccs.metrics.ranking.alike`).
-        kind: a noun for the warning, such as "class".
     """
     if not groups:
         return None
     listed = "; ".join(", ".join(name[-40:] for name in group[:4]) for group in groups[:3])
     return (
         f"The model encodes the prompts of {sum(map(len, groups))} names identically ({listed}): it assigns "
-        f"images only to the first {kind} of each group. Give them names that differ in the first 77 tokens."
+        f"images only to the first class of each group. Give them names that differ in the first 77 tokens."
     )

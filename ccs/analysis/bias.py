@@ -119,8 +119,8 @@ def bias(
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
             (`ccs.analysis.inputs`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
-            encoder. Means are those of this gallery's images, and so are edits
-            (`L6.H1=erase:skin tone`) that `ccs.edit_heads` hasn't fitted on others.
+            encoder. Means are taken over this gallery's images. Edits
+            (`L6.H1=erase:skin tone`) are fitted on them too, unless `ccs.edit_heads` has fitted them.
         top: K, the length of the list whose shares are compared, at most half of the images that a prompt
             ranks; by default the gallery's, a tenth of your own images.
         template: the prompt, with `{}` for the occupation; by default the gallery's.
@@ -225,12 +225,12 @@ def measure_people(
 
     Args:
         model: that embedded them.
-        people: the gallery, with the occupations, prompts, and K in force (`set_question`).
+        people: the gallery, with the occupations, prompts, and K to use (`set_question`).
         attribute: one of its columns of groups.
         ends: embeddings of images [n, d] and of occupations [occupations, d], before and, with ablation,
             after.
         neutral: embeddings of `NEUTRAL` in the gallery's templates, after ablation.
-        ablate: the heads that are ablated in the second of both.
+        ablate: the heads that are ablated in the second pair of `ends`.
         metrics: names of metrics.
         as_published: as in `bias`.
         seed: of resampling.

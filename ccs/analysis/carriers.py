@@ -3,7 +3,7 @@
 - *learned mask*: train one gate per head so that the rankings' group score gap falls and few gates close
   (optimized masks were among the best in the Mechanistic Interpretability Benchmark, Mueller et al. 2025,
   arXiv 2504.13151; gates as in Cao et al. 2021, arXiv 2104.03514, without their noise).
-- *activation patching*: replace a head's output by that for somebody of another group (Vig et al. 2020).
+- *activation patching*: replace a head's output with that for a person of another group (Vig et al. 2020).
 - *patching by gradient*: the same to first order, with one forward and one backward pass for all heads
   (attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348).
 - *total effect*: ablate each head alone, and measure how far MaxSkew falls.
@@ -45,8 +45,8 @@ def mean_max_skew(evidence: Evidence, embedded: Embeddings) -> float:
 def signed_score_gap(evidence: Evidence, embedded: Embeddings) -> float:
     """Return the group score gap along the direction that each ranking has before anything is changed.
 
-    Patching turns a head's part in a gap around rather than taking it away, which statistics without a sign
-    may miss.
+    Patching reverses a head's part of the gap instead of removing it. Statistics without a sign may miss
+    that.
 
     Args:
         evidence: the people and prompts.
@@ -73,7 +73,7 @@ def total_effect(evidence: Evidence) -> Scores:
 
 
 def activation_patching(evidence: Evidence) -> Scores:
-    """Return how far the signed gap falls with each head's output for somebody of another group."""
+    """Return how far the signed gap falls with each head's output for a person of another group."""
     return drop(evidence, resample(evidence), signed_score_gap)
 
 
@@ -81,7 +81,7 @@ def activation_patching(evidence: Evidence) -> Scores:
 
 
 def resample(evidence: Evidence) -> NDArray[np.float32]:
-    """Return embeddings [heads, n, d] with each head's output for somebody of another group."""
+    """Return embeddings [heads, n, d] with each head's output for a person of another group."""
     parts = []
     for people, others, _ in pairs(evidence):
         evidence.tell("activation patching")
@@ -162,7 +162,7 @@ def in_batches(people: Trunk, size: int = 64) -> Iterable[slice]:
 
 
 def counterparts(evidence: Evidence) -> NDArray[np.intp]:
-    """Return, for each person [n], the index of somebody of another group: all groups in turn."""
+    """Return, for each person [n], the index of a person of another group; the other groups take turns."""
     codes, rng = evidence.codes, np.random.default_rng([evidence.seed, 6])
     groups = int(codes.max()) + 1
     members = [rng.permutation(np.flatnonzero(codes == group)) for group in range(groups)]
@@ -229,7 +229,7 @@ def gradient(
 
 STEPS, RATE, BATCH = 30, 0.3, 100
 OPEN = 2.0
-"""The parameters' first value; its sigmoid is 0.88."""
+"""The initial value of the gates' parameters; its sigmoid is 0.88."""
 SPARSITY = 1.0
 """Weight of the mean gate's distance from 1, in shares of the square with all gates open."""
 LEARNED_MASK = "learned mask"
@@ -255,7 +255,7 @@ def learned_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor] = betwe
 
 @torch.enable_grad()  # notebooks turn gradients off
 def _train_gates(evidence: Evidence, lowered: Callable[[Tensor], Tensor]) -> Scores:
-    """Return how far each head's gate has closed, 0 to 1, when gates have been trained to lower a square."""
+    """Train gates to lower a squared statistic, and return how far each head's has closed, 0 to 1."""
     rng, heads = np.random.default_rng([evidence.seed, 7]), evidence.model.heads
     everyone = np.arange(len(evidence.people))
     rows = np.concatenate([rng.permutation(everyone) for _ in range(STEPS)])
@@ -313,7 +313,7 @@ bias by themselves, the share of the true carriers' reduction of the group score
 
 
 def reliability(method: str) -> str:
-    """Return a sentence on how well a method does on the benchmark, for method's users."""
+    """Return a sentence about a method's scores on the benchmark."""
     if method not in RELIABILITY:
         return "The benchmark has no score of it; `python -m ccs_benchmark --method` gives one."
     (planted, learned), (chance, chance_learned) = RELIABILITY[method], RELIABILITY["random"]

@@ -126,7 +126,7 @@ def label_images(
         classes: names.
         templates: the prompts.
         ends: embeddings of images [n, d] and of classes [classes, d], before and, with ablation, after it.
-        ablate: the heads that are ablated in the second of both.
+        ablate: the heads that are ablated in the second pair of `ends`.
 
     Returns:
         ClassTable: as `classify` returns it.
@@ -144,4 +144,4 @@ def label_images(
     )
     question = {"classes": len(classes), "template": " | ".join(templates), "ablate": str(ablate)}
     same, description = alike(classes, ends[0][1]), describe_model(model) | question
-    return ClassTable(about=description, rows=rows, alike=same, doubt=identical_names(same, "class"))
+    return ClassTable(about=description, rows=rows, alike=same, doubt=identical_names(same))

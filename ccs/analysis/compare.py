@@ -28,8 +28,8 @@ from ccs.model.model import Images, Model
 from ccs.texts.pools import load_pool
 
 RELATED = 0.5
-"""The least correlation, in the median of heads, of what both models' heads write given the same tokens, with
-which one model counts as made from the other."""
+"""One model counts as made from the other if, given the same tokens, the outputs of the median head have at
+least this correlation."""
 MOST_TEXTS = 300
 """Texts along which heads are compared, evenly spaced in the pool."""
 SIDES = ("first", "second")

@@ -93,8 +93,8 @@ def edit_heads(
         preserve: images with classes, which heads should still tell apart (a set or its name, as in
             `ccs.accuracy`), or a list of texts whose directions heads should still write; None preserves
             nothing, and erases completely.
-        strength: of the preservation: from 0, complete erasure, to 1, no change. Without effect if nothing is
-            preserved.
+        strength: of the preservation: from 0, complete erasure, to 1, no change. It has no effect if nothing
+            is preserved.
         max_images: maximum number of images of each dataset opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         device: for a model given by name.

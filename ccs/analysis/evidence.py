@@ -51,14 +51,13 @@ class Reading:
 
     Attributes:
         moments: head statistics of the images.
-        pool: the texts, with `pool_embeddings` [texts, d].
+        pool: the texts.
         spans: each head's texts.
         scores: each head's CCS and label, by the tag-based judge.
     """
 
     moments: Moments
     pool: Pool
-    pool_embeddings: NDArray[np.float32]
     spans: Mapping[Head, Sequence[Span]]
     scores: Mapping[Head, HeadScore]
 
@@ -105,7 +104,7 @@ class Evidence:
     @cached_property
     def codes(self) -> NDArray[np.intp]:
         """Each person's group [n] as a number from 0."""
-        return np.unique(np.asarray(self.task.groups, dtype=np.str_), return_inverse=True)[1]
+        return self.task.codes.astype(np.intp)
 
     @cached_property
     def units(self) -> NDArray[np.float32]:
@@ -141,7 +140,7 @@ def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
 
     Args:
         model: whose scored heads are read.
-        images: what they see.
+        images: the images for the head statistics.
         texts: a pool's name.
     """
     from ccs.model.head_statistics import collect_moments
@@ -149,10 +148,8 @@ def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
 
     pool = load_pool(texts)
     moments = collect_moments(model, [images.images])
-    embeddings = model.embed_texts(pool.texts)
-    spans = textspan(moments, pool.texts, embeddings, 5)
-    scores = score_by_tags(spans, pool)
-    return Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
+    spans = textspan(moments, pool.texts, model.embed_texts(pool.texts), 5)
+    return Reading(moments=moments, pool=pool, spans=spans, scores=score_by_tags(spans, pool))
 
 
 def rank_heads(scores: Scores, seed: int = 0) -> tuple[Head, ...]:

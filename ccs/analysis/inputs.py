@@ -64,7 +64,7 @@ def read_names(names: Names, kind: str) -> tuple[str, ...]:
         kind: a noun for the error, such as "occupation".
 
     Raises:
-        InputError: Without names, for an empty name, or for anything that isn't a text.
+        InputError: If there are no names, or a name is empty or isn't a text.
     """
     if isinstance(names, str):
         texts = list(filter(None, (name.strip() for name in names.split(","))))
@@ -130,7 +130,7 @@ def open_people(
     skip_unreadable: bool = True,
     smallest: int = SMALLEST,
 ) -> tuple[BiasSet, str, Mapping[str, int]]:
-    """Return people with groups, opened if they are given by name, and the attribute in force.
+    """Return people with groups, opened if they are given by name, and the attribute to use.
 
     Args:
         gallery: from `ccs.open_gallery`, or a name that it takes.
@@ -144,7 +144,7 @@ def open_people(
         tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
 
     Raises:
-        InputError: For an unknown attribute, too few people in crossed groups, or no gallery.
+        InputError: If the attribute is unknown, crossed groups are too small, or it isn't a gallery.
     """
     if isinstance(gallery, str):
         gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
@@ -221,19 +221,19 @@ def set_question(
     top: int | None = None,
     prompts: str | None = None,
 ) -> BiasSet:
-    """Return the gallery with these occupations, this template, and this K, or its own.
+    """Return the gallery with the given occupations, template, and K; those not given stay as they are.
 
     Args:
         gallery: people with groups.
         occupations: as in `ccs.bias`; repeated names count once.
         template: with `{}` for the occupation.
-        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. Near their number
-            every ranking has the same top, and MaxSkew says nothing.
+        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. If K is close
+            to their number, every ranking has nearly the same top, and MaxSkew says nothing.
         prompts: a named prompt set, in place of occupations and template.
 
     Raises:
-        InputError: For a K below 1 or above half of these images, a template without one `{}`, and names that
-            are no texts or empty.
+        InputError: If K is below 1 or above half of these images, the template doesn't hold one `{}`, or a
+            name is empty or isn't a text.
     """
     if prompts is not None:
         if occupations is not None or template is not None:
@@ -267,9 +267,9 @@ def fewest_ranked(gallery: BiasSet) -> int:
 def has_order_fault(dataset: str, attribute: str) -> bool:
     """Return whether the paper's code divides by another group's share for a dataset and attribute.
 
-    For FairFace by race, the pool's counts stand in the order in which groups first appear in the file, the
-    top K's counts in alphabetical order, and the i-th is divided by the i-th. Random rankings then sum to
-    about 56 over 104 occupations instead of about 10. The columns of gender are free of it.
+    For FairFace by race, it lists the pool's counts in the order in which groups first appear in the file,
+    and the top K's counts in alphabetical order. Then it divides the i-th by the i-th. MaxSkew of random
+    rankings sums to about 56 over 104 occupations instead of about 10. Gender is not affected.
 
     Args:
         dataset: its name.
@@ -299,7 +299,7 @@ def _inflect() -> Any:
     import inflect  # a slow import
 
     engine = inflect.engine()
-    engine.defan("usher.*")  # its rule for "us" is that of "user"
+    engine.defan("usher.*")  # otherwise "us" at the start is read as in "user"
     return engine
 
 
@@ -321,7 +321,7 @@ def embed_names(
 
     Args:
         model: a `Model`, or an object with its `embed_texts`.
-        names: of classes or occupations. Pronouns, such as "someone", lose the article before them.
+        names: of classes or occupations. Pronouns, such as "someone", stand without the template's article.
         templates: prompts, each with `{}` in place of the name.
         ablate: heads of the text encoder.
 

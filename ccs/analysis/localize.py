@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 MAX_HEADS, MIN_REDUCTION = 8, 0.05
-"""The most heads of an answer, and the share of the group score gap that each of them must take away."""
+"""The largest number of heads in an answer, and the share of the group score gap that each must remove."""
 MAX_P = 0.05
 """The largest p-value of the group score gap at which heads are named."""
 RANDOM_SETS = 20
@@ -43,8 +43,8 @@ class CarrierTable(Result):
             and `carries`, whether it is one of `heads`.
         gap: the permutation test of "groups don't differ" that comes first, on the half that the method saw:
             the group score gap, its chance level, and p.
-        heads: the first heads, as long as each takes 5% of the rankings' group score gap away; none if none
-            does, or without evidence of a gap (p above 0.05).
+        heads: the first heads, as long as each removes 5% of the rankings' group score gap; empty if none
+            does, or if there is no evidence of a gap (p above 0.05).
         effects: the effect of ablating them, together and each alone, on the half of people and prompts that
             the method did not see, next to random sets with as many heads of each layer; columns as in
             `ccs.search`.
@@ -119,7 +119,7 @@ def localize(
         CarrierTable: one row per head, the most likely carrier first.
 
     Raises:
-        InputError: For an unknown method, if an argument does not fit, or with too little to split.
+        InputError: If the method is unknown, an argument does not fit, or there is too little to split.
     """
     name = method if isinstance(method, str) else getattr(method, "__name__", "method")
     if isinstance(method, str):
@@ -170,8 +170,8 @@ def localize(
 def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
     """Return the first heads of a ranking that lower the group score gap on the seen half.
 
-    Each must take MIN_REDUCTION of the gap away. Two in a row may take twice that together: if one
-    substitutes for the other, the first takes little alone.
+    Each must remove MIN_REDUCTION of the gap. Two in a row may remove twice that together: if one substitutes
+    for the other, ablating the first alone changes little.
 
     Args:
         evidence: the half that the method saw.

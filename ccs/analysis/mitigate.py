@@ -115,7 +115,7 @@ def mitigate(
         MitigationTable: each method's numbers, and the best one.
 
     Raises:
-        InputError: For an unknown method, if an argument does not fit, or with too little to split.
+        InputError: If a method is unknown, an argument does not fit, or there is too little to split.
     """
     if not 0 <= max_loss <= 1:
         raise InputError(f"The loss is a share of 1, such as 0.02 for 2 points, not {max_loss}.")
@@ -198,7 +198,7 @@ class Option(Measured):
         group_accuracy: how often the text of a person's own group is the nearest.
         worst_group: the lowest accuracy of a class within a group of control images, such as the place of
             Waterbirds; NaN if they have no groups.
-        other_skew: MaxSkew of the other attributes, NaN without any.
+        other_skew: MaxSkew of the other attributes; NaN if there are none.
         moved: how far control images' embeddings move, 1 minus the cosine.
         reason: why weights cannot hold it, "" if they can.
     """

@@ -6,8 +6,8 @@
   classes preserved (`ccs.model.editing`); *edit of all heads*: from all scored heads.
 - *projection*: remove the directions in which groups' mean embeddings differ (with words: Bolukbasi et al.
   2016, arXiv 1607.06520).
-- *LEACE*: the affine map that moves embeddings least of all after which no linear classifier can tell groups
-  better than a constant (Belrose et al. 2023, arXiv 2306.03819).
+- *LEACE*: of all affine maps after which no linear classifier can tell the groups apart better than a
+  constant, the one that moves embeddings least (Belrose et al. 2023, arXiv 2306.03819).
 
     >>> away = Affine.without(np.array([[1.0, 0.0]]))
     >>> away(np.array([[0.6, 0.8]]))    # the rest, at unit length
@@ -41,7 +41,7 @@ Map = Callable[[Units], Units]
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """An affine map of unit embeddings, whose results are made unit again. matrix [d, d], shift [d] or 0."""
+    """An affine map of unit embeddings; results are scaled to unit length. matrix [d, d], shift [d] or 0."""
 
     matrix: Floats
     shift: Floats | float = 0.0
@@ -54,7 +54,7 @@ class Affine:
 
     @property
     def linear(self) -> bool:
-        """True where nothing is added, so that an embedding's length does not matter."""
+        """True if nothing is added, so that an embedding's length does not matter."""
         return not np.any(self.shift)
 
     @classmethod
@@ -136,9 +136,9 @@ def projection(evidence: Evidence) -> Fitted:
 def leace(evidence: Evidence) -> Fitted:
     """Apply LEACE to images.
 
-    It moves the seen people and control images least together: fitted on faces alone it moved everything else
-    far in directions in which faces hardly vary. The result is made unit again, which the theorem does not
-    cover.
+    The map moves the people and control images that it is fitted on least, taken together. Fitted on faces
+    alone, it moved everything else far, in directions in which faces hardly vary. Results are scaled to unit
+    length, which the theorem does not cover.
     """
     people, controls = evidence.units, evidence.model.embed_images(evidence.task.controls)
     return Fitted(images=least_change(people, evidence.codes, np.concatenate([people, controls])))
@@ -201,7 +201,7 @@ def name_embeddings(evidence: Evidence) -> Floats:
 
 
 def round_factors(fitted: Fitted) -> Fitted:
-    """Return the same with factors of two digits, those at 1 left out: short enough to type or link."""
+    """Round factors to two digits, and drop those of 1, so that heads are short enough to type or link."""
     heads = fitted.heads
     if not isinstance(heads, Intervention):
         return fitted

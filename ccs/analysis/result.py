@@ -43,7 +43,7 @@ class Chart:
     """What `Result.plot` draws: horizontal bars, or points with intervals, the first row at the bottom.
 
     Attributes:
-        rows: one per bar; also their `chance` or its range, and `before` ablation, are drawn.
+        rows: one per bar. `chance` or its range, and `before` ablation, are drawn, too.
         names: of the rows.
         value: the column of the bars.
         label: of the bars, in the legend.
@@ -91,7 +91,7 @@ class Result:
         """Draw the result.
 
         Args:
-            max_rows: number of rows to draw, those that say most.
+            max_rows: maximum number of rows to draw.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
             **choice: `metric` of a bias or an audit, `image` of a classification.
 
@@ -99,8 +99,8 @@ class Result:
             Axes: matplotlib's.
 
         Raises:
-            InputError: For an unknown metric or image.
-            MissingExtra: Without matplotlib.
+            InputError: If the metric or image is unknown.
+            MissingExtra: If matplotlib isn't installed.
         """
         chart = self._chart(max_rows, **choice)
         rows, ax, places = chart.rows, axes(len(chart.rows), ax), np.arange(len(chart.rows))
@@ -138,7 +138,7 @@ class Result:
         return self.rows.assign(**{key: values for key, values in columns.items() if key not in self.rows})
 
     def _repr_html_(self) -> str:
-        """Return the plot as SVG, or the rows as a table without matplotlib."""
+        """Return the plot as SVG, or the rows as a table if matplotlib isn't installed."""
         if find_spec("matplotlib") is None:
             return str(self.rows.to_html(index=False))
         drawing = StringIO()
@@ -162,7 +162,7 @@ class TradeoffResult(Result):
             Axes: matplotlib's.
 
         Raises:
-            MissingExtra: Without matplotlib.
+            MissingExtra: If matplotlib isn't installed.
         """
         ax = axes(12, ax)
         for label, points in list(self.rows.groupby(self.rows.columns[0], sort=False))[:max_rows]:
@@ -218,7 +218,7 @@ def axes(rows: int, ax: Any = None) -> Any:
         ax: Axes to draw on.
 
     Raises:
-        MissingExtra: Without matplotlib.
+        MissingExtra: If matplotlib isn't installed.
     """
     require("plot", "matplotlib")
     from matplotlib.figure import Figure

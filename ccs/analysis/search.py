@@ -84,8 +84,8 @@ class SearchOutcome:
 
     Attributes:
         heads: those to ablate, none if no head helps within the limits.
-        fitted: on the half that the search saw, every head alone, none, then each step.
-        held_out: on the other half, `none`, `searched`, the steps as `step 1` ..., then the given sets.
+        fitted: measured on the half that the search saw: every head alone, no head, then each step.
+        held_out: measured on the other half: `none`, `searched`, the steps as `step 1`, ...
     """
 
     heads: HeadSet
@@ -226,7 +226,7 @@ def search_halves(
         tell: called with a line for each step.
 
     Raises:
-        InputError: For sets with heads that cannot be ablated.
+        InputError: If a set has a head that can't be ablated.
     """
     singles = measure_sets(model, seen, [HeadSet([head]) for head in model.heads])
     path = search_greedily(model, seen, singles, limits, tell)

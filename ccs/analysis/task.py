@@ -40,7 +40,7 @@ class Task(Ranking):
         controls: images, pixels, or a trunk of the control dataset.
         labels: int [controls], each control image's class.
         class_weights: [classes, d], unit text embeddings.
-        control_groups: [controls], each control image's group within its class; None without any.
+        control_groups: [controls], each control image's group within its class; None if there are none.
         other_groups: attribute -> the people's groups [n] by the attributes that aren't ranked.
         fresh: whether the people were drawn for this task alone (`draw_people`).
     """
@@ -93,7 +93,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
         seed: of the split.
 
     Raises:
-        InputError: With fewer than two prompts, a K below 2, or fewer than four images.
+        InputError: If there are fewer than two prompts or four images, or K is below 2.
     """
     rng, labels = np.random.default_rng([seed, 3]), np.asarray(task.labels)
     for number, needed in (

@@ -117,7 +117,7 @@ def _conditions(settings: AuditOptions, name: str) -> dict[str, str]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return a model's numbers; without entries if there are none."""
+    """Return a model's numbers; an empty dict if there are none."""
     with suppress(OSError, ValueError):
         return dict(json.loads((folder / "audit.json").read_text("utf-8")))
     return {}

@@ -73,7 +73,7 @@ class SaveOptions:
 
 
 def origin(source: str) -> tuple[str | None, str | None]:
-    """Return the Hub id and the license of a base model, or None where its card doesn't state them."""
+    """Return the Hub id and the license of a base model, or None if its card doesn't state them."""
     if source in sources.embedded():
         return None, LICENSE
     known = sources.find_model(source)

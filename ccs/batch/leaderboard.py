@@ -157,7 +157,7 @@ def fill_card(template: Path, tag: str, configs: Sequence[Mapping[str, Any]], **
 
     Args:
         template: Its template.
-        tag: What kind of dataset it is, next to the tags that all have.
+        tag: Tag of this kind of dataset, in addition to the common ones.
         configs: The configurations of the dataset.
         **values: Values of the template's fields.
     """

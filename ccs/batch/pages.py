@@ -16,8 +16,7 @@ from ccs.analysis.result import Result
 from ccs.errors import InputError
 from ccs.files import one_line, write_text
 from ccs.heads import effect_word
-from ccs.metrics import stats
-from ccs.metrics.stats import Effect, Estimate
+from ccs.metrics.stats import Effect, Estimate, signed
 from ccs.results import Collection
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -101,17 +100,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def signed(value: float, digits: int, scale: float = 1.0) -> str:
-    """Format a value with its sign, "+0.12"; NaN is a dash, and -0.00 becomes +0.00.
-
-    Args:
-        value: The value.
-        digits: Number of decimals.
-        scale: Factor, such as 100 for percentage points.
-    """
-    return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
-
-
 def format_number(value: float | None, digits: int = 2) -> str:
     """Format a number to a number of decimals.
 
@@ -132,7 +120,7 @@ def interval(estimate: Effect | Estimate, scale: float = 1.0, digits: int = 3) -
     """
     if not np.isfinite([estimate.low, estimate.high]).all():
         return "–"
-    return f"{stats.signed(estimate.low * scale, digits)} to {stats.signed(estimate.high * scale, digits)}"
+    return f"{signed(estimate.low * scale, digits)} to {signed(estimate.high * scale, digits)}"
 
 
 def p_text(value: float) -> str:
@@ -165,7 +153,7 @@ def format_effect(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
     """
     p_value = f"p {p_text(effect.p_value)}"
     parts = [part for part in (interval(effect, scale, digits), p_value) if not part.endswith("–")]
-    return signed(effect.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
+    return signed(effect.value * scale, digits) + (f" ({', '.join(parts)})" if parts else "")
 
 
 def format_parts(parts: pd.DataFrame, name: str) -> str:

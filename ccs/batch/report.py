@@ -187,7 +187,7 @@ def compare_claim(claim: Claim, model_results: Results | None, rescored: bool = 
     names = ablation_names(claim, queries.main_k(model_results) or 5, rescored)
     measured = correct = _look_up(claim, model_results, names)
     if any(has_order_fault(dataset, claim.attribute) for dataset in dataset_names(claim)):
-        # The printed numbers come from the released code; only its mode can explain them.
+        # The printed numbers come from the released code, so only results in that mode can match them.
         measured = _look_up(claim, model_results, names, "as-published")
     return Compared(claim, measured, correct)
 

@@ -17,7 +17,7 @@ from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.data.labeled import renamed
 from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
-from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
+from ccs.synthetic.scene import AROUND, Scene, caption, draw, scene
 
 VERSION = 2  # raise it when the image of the same factors changes
 FRAMES = 8
@@ -172,9 +172,9 @@ def retrieval_set(n: int | None = None, seed: int | None = None) -> RetrievalSet
         if len(scenes) == (n or 300):
             break
         if s.kind:
-            scenes.setdefault(full_caption(s), s)
+            scenes.setdefault(caption(s, share=1.0), s)
     fields = _fields("clips", seed, [*scenes.values()], "clips")
-    captions = tuple((caption,) for caption in scenes)
+    captions = tuple((text,) for text in scenes)
     return RetrievalSet(clips=Lazy(_clip, [*scenes.values()]), captions=captions, **fields)
 
 

@@ -48,7 +48,7 @@ def accuracy(
     subset: Sequence[int] | None = None,
     draws: int = 2000,
 ) -> Accuracy:
-    """Measure zero-shot accuracy. Of equal scores the first class's counts.
+    """Measure zero-shot accuracy. If scores are equal, the first class counts.
 
     Args:
         image_embeddings: an array [n, d].
@@ -116,15 +116,15 @@ def worst_group(correct: NDArray[np.bool_], labels: ArrayLike, groups: ArrayLike
     """
     if groups is None:
         return float("nan")
-    cells = np.stack([np.asarray(labels).astype(str), np.asarray(groups, np.str_)])
-    cell = np.unique(cells, axis=1, return_inverse=True)[1].ravel()
-    return float((np.bincount(cell, correct) / np.bincount(cell)).min())
+    cells = [np.asarray(labels), np.asarray(groups, np.str_)]
+    return float(pd.Series(correct).groupby(cells).mean().min())
 
 
 def near_chance(value: float, low: float, classes: int) -> str | None:
     """Warn about a model that is hardly better than guessing.
 
-    That is, its interval reaches twice the 1 / classes of guessing, or a tenth above it, whichever is less.
+    Its interval then reaches down to twice the accuracy of guessing, 1 / classes, or to a tenth above that,
+    whichever is lower.
 
     Args:
         value: accuracy without ablation, a share of 1.

@@ -1,10 +1,10 @@
 """Agreement of judges with people, and of raters with one another.
 
 A pair is a text with a concept. The share of equal verdicts, Cohen's kappa, Spearman's rho and Kendall's
-tau-b all compare the same two yes-or-no verdicts per pair; of these rho, tau-b and phi are one number, and
-kappa is at most that. Krippendorff's alpha allows any number of raters and missing ratings. A coefficient
-that is not defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the
-pairs.
+tau-b all compare the same two yes-or-no verdicts per pair. For such verdicts rho, tau-b, and phi are equal,
+and kappa is at most as large. Krippendorff's alpha allows any number of raters and missing ratings. A
+coefficient that is not defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap
+intervals over the pairs.
 
     >>> consensus([[True, True], [True, False], [False, None]]), unanimous([[True, True], [True, None]])
     ([True, None], [True, None])
@@ -51,7 +51,7 @@ def compare_with_people(
         The number of pairs that have a verdict on both sides, and each of METRICS over them.
 
     Raises:
-        InputError: without raters, or if the pairs differ in number.
+        InputError: if there are no raters, or the pairs differ in number.
     """
     lengths = {len(rater) for rater in (*people, *judges)}
     if not people or not judges or len(lengths) != 1:

@@ -20,19 +20,19 @@ _HALVES, _OF_PROMPT, _TIES = 3, 4, 5  # components of random seeds
 
 
 class Pool:
-    """Images and the prompts that rank them, with all that is the same for all ablation sets.
+    """Images and the prompts that rank them, with everything that all ablation sets share.
 
     Args:
-        question: the question of which this is a part.
+        question: the whole question.
         rows: the prompts' positions in the question [p].
         images: the images' positions among all images [m].
-        seed: random seed of whatever is drawn for them.
+        seed: random seed for all draws.
         n_draws: number of resamples, at least 40.
         as_published: put target shares in the wrong order (`ccs.analysis.inputs.has_order_fault`).
 
     Attributes:
         codes: the groups of these images [m], as numbers below `n_groups`.
-        units: numbers [m]; images with the same number are drawn together. None: each alone.
+        units: numbers [m]; images with the same number are drawn together; None if each is drawn alone.
         member: whether each image is of each group, bool [groups, m].
         counts: images of each group [groups].
     """
@@ -86,7 +86,7 @@ class Pool:
         return target_shares(pool)
 
     def of(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return cosines [p, m] of these prompts and images, of those of the question [prompts, n]."""
+        """Select the cosines [p, m] of these prompts and images from the question's [prompts, n]."""
         return scores if self.question.pools is None else scores[np.ix_(self.rows, self.images)]
 
     def top(self, scores: NDArray[np.float32], depth: int, first: int = 0) -> NDArray[np.intp]:

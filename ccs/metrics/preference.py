@@ -203,8 +203,8 @@ def split(
     share = chance = stats.UNKNOWN
     if p_total <= 1 - stats.LEVEL:
         shares = np.divide(*drawn, out=np.zeros(len(drawn[1])), where=drawn[1] > 0)
-        share = stats.interval(ratio, np.clip(shares, -1, 1), center=True).clipped(0, 1)
-        chance = stats.interval(0.0, by_chance).clipped(0, 1)
+        share = stats.interval(ratio, np.clip(shares, -1, 1), center=True).clipped()
+        chance = stats.interval(0.0, by_chance).clipped()
     return Split(
         verdict=_verdict(share, p_total, p_general, specific),
         share=share,

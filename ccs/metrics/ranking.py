@@ -49,7 +49,7 @@ class GapTest:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The question which group comes first when images of people are ranked for prompts.
+    """The question of which group comes first when images of people are ranked for prompts.
 
     Args:
         prompts: text embeddings [prompts, d], averaged over templates.
@@ -58,8 +58,8 @@ class Ranking:
         pools: bool [prompts, n], the images that each prompt ranks; by default all.
         units: numbers [n]; images with the same number are resampled together, by default each alone.
         names: the requested names.
-        rows: for each name its prompt, since several names may be one text to the model; by default each has
-            its own.
+        rows: the prompt of each name, since the model may encode several names identically; by default each
+            name has its own.
 
     Raises:
         InputError: if k is below 1 or above the images of a pool, or pools or units don't fit.
@@ -93,17 +93,17 @@ class Ranking:
 
     @property
     def prompt_names(self) -> tuple[str, ...]:
-        """The prompts' names: of names that are one text to the model, the first."""
+        """The prompts' names; of names that the model encodes identically, the first."""
         return tuple(self.names[place] for place in self.first_positions)
 
     @property
     def alike(self) -> tuple[tuple[str, ...], ...]:
-        """Groups of two or more names that are one text to the model, the largest first."""
+        """Groups of two or more names that the model encodes identically, the largest first."""
         return _grouped(self.names, self.rows)
 
     @cached_property
     def distinct(self) -> NDArray[np.intp]:
-        """Positions of the prompts that differ to the model; others are equal to an earlier one."""
+        """Positions of the prompts that the model tells apart; the others equal an earlier one."""
         return np.unique(first_alike(self.prompts))
 
     @cached_property
@@ -230,7 +230,7 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
     """Return for each embedding [n, d] the index [n] of the first equal one (to a cosine of 1e-6).
 
-    To the model equal prompts are one prompt, with one ranking.
+    The model can't tell such prompts apart, so they have the same ranking.
     """
     rows = unit(texts, "text embeddings")
     first: NDArray[np.intp] = (rows @ rows.T > 1 - 1e-6).argmax(axis=1)
@@ -238,7 +238,7 @@ def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
 
 
 def alike(names: Sequence[str], texts: ArrayLike) -> tuple[tuple[str, ...], ...]:
-    """Group names whose texts are one text to the model.
+    """Group names whose texts the model encodes identically.
 
     Args:
         names: a name for each text.

@@ -1,10 +1,10 @@
 """Retrieval between clips (or images) and their captions: R@k, both ways.
 
-R@k is the share of queries with a right item among the first k. A clip's embedding is the mean of its frames'
-unit embeddings. By default it is made unit again, and each caption of a clip is a separate query; from clip
-to text any of the clip's captions is a hit. As published, in the paper, only the first caption of a clip
-counts, and the mean is not made unit again, so that clips whose frames agree have an advantage. Ranks start
-at 1; equal scores rank in the order of the items.
+R@k is the share of queries with a correct item among the first k. A clip's embedding is the mean of its
+frames' unit embeddings. By default it is scaled to unit length, and each caption of a clip is a separate
+query; from clip to text any of the clip's captions is a hit. As published, in the paper, only the first
+caption of a clip counts, and the mean is not scaled, so that clips whose frames agree have an advantage.
+Ranks start at 1; equal scores rank in the order of the items.
 
     >>> to_clip, to_text = measure_recall([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
     >>> to_clip.metrics["R@1"].value    # a share of 1

@@ -33,31 +33,26 @@ class Estimate:
         """Scale the estimate: to another unit, or from a mean to the sum of `factor` values."""
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
-    def clipped(self, lowest: float, highest: float) -> Self:
-        """Return the estimate within bounds.
-
-        Args:
-            lowest: the lower bound.
-            highest: the upper bound.
-        """
-        value, low, high = (min(max(end, lowest), highest) for end in (self.value, self.low, self.high))
+    def clipped(self) -> Self:
+        """Return the estimate with its value and interval limited to 0 to 1."""
+        value, low, high = (min(max(end, 0.0), 1.0) for end in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 
 
 def signed(value: float, digits: int) -> str:
-    """Format a number with its sign; a number that would round to zero, and isn't, keeps its first digit.
+    """Format a number with its sign, such as "+0.12"; NaN is a dash.
 
-    So the end of an interval that excludes 0 never looks like 0, nor like "-0.00".
+    A number that isn't 0 but would round to 0 keeps its first digit, so the end of an interval that excludes
+    0 never looks like 0.
 
     Args:
         value: the number.
         digits: digits after the point.
-
-    Returns:
-        The text, such as "+0.12".
     """
-    text = f"{value:+.{digits}f}"
-    return text if float(text) or value != value else f"{value:+.1g}" if value else f"{0:+.{digits}f}"
+    if not np.isfinite(value):
+        return "–"
+    text = f"{value + 0.0:+.{digits}f}"  # -0.0 becomes 0.0
+    return text if float(text) or not value else f"{value:+.1g}"
 
 
 UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
@@ -102,7 +97,7 @@ class Ranked(Effect):
 def minimum_detectable(estimate: Estimate) -> float:
     """Return the smallest true difference that a test with this interval's width detects in 80% of cases.
 
-    It is the stored one, if there is one (`Ranked`), otherwise that of a normal test.
+    A `Ranked` result stores it; otherwise it is computed for a normal test.
     """
     if (detectable := getattr(estimate, "detectable", None)) is not None:
         return float(detectable)

@@ -1,4 +1,4 @@
-"""Erase groups from heads' outputs: what a head writes about an attribute goes, the rest of it stays.
+"""Erase groups from heads' outputs: the part about an attribute is removed, and the rest stays.
 
 A head's output `o` becomes `mean + M (o - mean)`. `M` [d, d] is fitted on people with groups (`erasing_map`),
 layer by layer: each layer on the activations that the edits of earlier layers leave. Weights can hold it:
@@ -64,7 +64,7 @@ def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, str
 
 @dataclass(frozen=True, eq=False)
 class Preserved:
-    """What edited heads should keep writing.
+    """The information that edited heads should preserve.
 
     Attributes:
         inputs: images (or a trunk) or texts of some classes.
@@ -174,7 +174,7 @@ def fit_edits(
         heads: The intervention, such as "L6.H1=erase:skin tone".
         inputs: Images (or a trunk) of people, or texts.
         groups: Attribute -> the group of each input [n].
-        preserve: What the heads should keep writing.
+        preserve: The information that the heads should preserve.
 
     Returns:
         The intervention with its maps, and a row per fitted head: `head`, `attribute`, the number of

@@ -249,7 +249,7 @@ class Encoder(Decomposition):
         out[[index for index, _ in ablation_sets]] = self._readout.project(x).float()
 
     def _tokens(self, images: Tensor | Trunk, layer: int) -> Tensor:
-        """Return tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
+        """Return tokens [n, T, W] as they enter `layer`; InputError if a trunk begins above it."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
             if layer < first:

@@ -169,7 +169,7 @@ def site_of(module: Any) -> Site | None:
 
 
 def is_active(module: Any) -> bool:
-    """Return whether a block that ablates heads of the attention module lasts."""
+    """Return whether the attention module is inside a block that ablates its heads."""
     return any(ablation.is_open for ablation in getattr(site_of(module), "ablations", ()))
 
 

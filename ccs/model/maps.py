@@ -78,7 +78,7 @@ def heatmap(
     """Map what each patch sends through heads along texts, always in float32.
 
     Summed over all tokens it is the heads' part of the cosine between image and text. A head's share of
-    biases comes from no place, so it is spread evenly.
+    biases comes from no patch, so it is spread evenly.
 
     Args:
         model: A model from `ccs.load`, or its name.

@@ -135,7 +135,7 @@ class Side:
             heads: The intervention, such as "L10.H0=mean".
             inputs: The images or texts over which means are taken. A mean over texts, which differ in length,
                 is that of the token that is read.
-            weights: The weight of each input [n] in the means, which sum to 1; by default all weigh alike.
+            weights: The weight of each input [n] in the means, which sum to 1; by default they are equal.
 
         Returns:
             The intervention with its means.
@@ -166,7 +166,7 @@ class Side:
         return Intervention(heads, {**(heads.means or {}), MEAN: means})
 
     def _ablation_sets(self, ablate: AblationSets) -> tuple[Sequence[HeadSet], bool]:
-        """Return the sets to ablate, one if `ablate` is no list, and whether it is none."""
+        """Return the sets to ablate, and whether `ablate` is a single set and not a list."""
         single = ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping)
         if not single and not isinstance(ablate, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")

@@ -60,7 +60,7 @@ def _reads_tokens(encoder: Any) -> bool:
 def attention_modules(model: Any, encoder: str) -> tuple[Any, dict[str, Any]]:
     """Find the attention modules of one of a model's encoders.
 
-    They must be one stack of layers; where attention pools the tokens, the pool is the last layer.
+    They must be one stack of layers. If attention pools the tokens, the pool is the last layer.
 
     Args:
         model: A module of any library, in any wrapper.

@@ -226,6 +226,6 @@ def _load_hub(address: str, fallback: Path | None, cache: Path | None) -> Collec
 
 
 def _why(error: Exception) -> str:
-    """Return the reason in a few words: of an answer the status, since errors may quote headers."""
+    """Return the reason in a few words; only the status of an HTTP answer, since errors may quote headers."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return f"status {status} ({responses.get(status, 'refused')})" if status else type(error).__name__

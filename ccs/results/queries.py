@@ -144,7 +144,7 @@ def is_main_result(row: Any) -> bool:
 
 
 def of_ablation(rows: pd.DataFrame, name: str, dataset: str | None = None) -> pd.DataFrame:
-    """Return the rows of an ablation set; for random ones those of the mean over sets.
+    """Return the rows of an ablation set; for random ones, only the means over sets.
 
     Args:
         rows: Rows of a table.

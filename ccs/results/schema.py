@@ -24,15 +24,15 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
 
 VERSION = 6
-"""Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
+"""Incremented whenever a table or column is added, removed, or changes its meaning; others aren't read."""
 ABLATION_KEY = ("model", "weights", "ablation", "seed")
 """Key columns that identify the model and the ablated heads of a row, not which result it holds."""
 TOP_SHARE = "top share: "
-"""The start of the name of the bias metric "a group's share of an occupation's top K"; the group follows."""
+"""How names of the bias metric "a group's share of an occupation's top K" begin; the group follows."""
 ONE_POOL = " (one-pool)"
-"""The end of the name of a set whose images show occupations, when every occupation ranks all of them."""
+"""How the name of a set ends if its images show occupations and every occupation ranks all of them."""
 AS_PUBLISHED = " (as-published)"
-"""The end of the name of a set of clips, retrieved as in the paper."""
+"""How the name of a set of clips ends if they are retrieved as in the paper."""
 
 PRECOMPUTED = (Path(__file__).parents[1] / "precomputed").resolve()
 """The bundled tables: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
@@ -83,7 +83,7 @@ def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
     groups: dict[str, list[Column]] = {}
 
     def columns(entries: Sequence[Any]) -> list[Column]:
-        """Require that an entry describes a column, or names a group of columns."""
+        """Return the columns that entries describe; an entry may also name a group of columns."""
         lists = [groups[entry] if isinstance(entry, str) else [Column(**entry)] for entry in entries]
         return [column for part in lists for column in part]
 

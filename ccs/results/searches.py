@@ -25,7 +25,7 @@ class Search(SearchOutcome):
     """The outcome of a search, with its question.
 
     Attributes:
-        k: Number of images at the top, of all images of the gallery or of those of an occupation.
+        k: K, the length of the top list of all images, or of the images of each occupation.
     """
 
     model: str

@@ -1,5 +1,5 @@
 """The synthetic world: scenes with known factors, their images, and their captions."""
 
-from ccs.synthetic.scene import Scene, captions, draw, scene
+from ccs.synthetic.scene import Scene, caption, draw, scene
 
-__all__ = ["Scene", "captions", "draw", "scene"]
+__all__ = ["Scene", "caption", "draw", "scene"]

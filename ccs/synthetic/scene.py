@@ -109,23 +109,18 @@ def scene(seed: int) -> Scene:
     )
 
 
-def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
-    """Return captions that name the person in the middle, and most of the other factors.
+def caption(s: Scene, share: float = NAMED) -> str:
+    """Return a caption that names the person in the middle, and the other factors with some probability.
 
     Args:
         s: The scene.
-        n: The number of captions.
+        share: The probability for each of the other factors; 1 names all.
     """
     rng = np.random.default_rng((s.seed, 1))
-    return tuple(_caption(s, rng) for _ in range(n))
+    return _caption(s, rng, share)
 
 
-def full_caption(s: Scene) -> str:
-    """Return a caption that names every factor."""
-    return _caption(s, np.random.default_rng((s.seed, 1)), share=1.0)
-
-
-def _caption(s: Scene, rng: np.random.Generator, share: float = NAMED) -> str:
+def _caption(s: Scene, rng: np.random.Generator, share: float) -> str:
     subject = _subject_phrase(s, rng)
     phrases = [
         s.weather,

@@ -21,7 +21,7 @@ _DATA = tomllib.loads(files("ccs.synthetic").joinpath("vocabulary.toml").read_te
 ANIMALS, VEHICLES, FOODS, WEATHERS, FLAGS = map(_things, ("Animals", "Vehicles", "Food", "Weather", "Flags"))
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 COLORS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _DATA["colors"].items()}
-"""Of frames."""
+"""The colors of frames."""
 UNSEEN_STYLES = ("inverted", "tilted", "posterized")
 """Never trained on: the out-of-domain split."""
 

@@ -68,7 +68,7 @@ class ConceptTree:
         return tuple(path)
 
     def is_under(self, concept: str, ancestor: str) -> bool:
-        """Test if a concept is another one or lies below it.
+        """Return whether a concept equals another one or lies below it.
 
         Args:
             concept: The concept.

@@ -1,7 +1,7 @@
 """The Concept Consistency Score (CCS) of a head from its judges' verdicts; CCS@K, levels and CCR.
 
 CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A missing
-verdict (unscored) makes the score unknown, never lower: a rerun may settle it.
+verdict (unscored) makes the score unknown, never lower; a later run may fill it in.
 
 TEXTSPAN is greedy, so the texts of a smaller k are the first texts of a larger one. A head's concept is named
 from its first texts and kept for every k, and each text is judged once, so a head that is high at 7 is high

@@ -19,7 +19,7 @@ from torch import Tensor
 from ccs.bundled import Lesson
 from ccs.heads import Head
 from ccs.model.model import Model
-from ccs.synthetic import Scene, captions, scene
+from ccs.synthetic import Scene, caption, scene
 from ccs.texts.pools import load_pool
 from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
@@ -112,7 +112,7 @@ def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> d
 def _value_vectors(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
     """Embed what captions say of each value [values, D], with the share of cards that show it [values]."""
     scenes = [scene(seed) for seed in _COUNTED]
-    texts, held = [captions(s)[0] for s in scenes], set(load_pool("world").texts)
+    texts, held = [caption(s) for s in scenes], set(load_pool("world").texts)
     vectors = model.embed_texts(texts).astype(np.float64)
     other = np.array([text not in held for text in texts])
     values = np.array([value_numbers(s) for s in scenes])

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model.model import Model
-from ccs.synthetic import captions, draw, scene
+from ccs.synthetic import caption, draw, scene
 from research.bases.lessons import Lessons, drawn, value_numbers
 from research.model_files import save_variant
 from research.muon import Muon
@@ -123,7 +123,7 @@ class Captions:
         file = folder / f"captions-{images.base.weights_hash[:12]}-{images.n}.npz"
         if not file.exists():
             scenes = [images.scene(row) for row in range(images.n)]
-            vectors = images.base.embed_texts([captions(s)[0] for s in scenes])
+            vectors = images.base.embed_texts([caption(s) for s in scenes])
             with atomic_write(file) as temporary, temporary.open("wb") as f:
                 np.savez(f, vectors=vectors, values=np.array([value_numbers(s) for s in scenes], np.int8))
         with np.load(file) as held:

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from ccs.analysis.ablation_sets import ALIKE, Alike
-from ccs.batch.pages import interval, p_text, signed
+from ccs.batch.pages import interval, p_text
 from ccs.errors import InputError
 from ccs.metrics import stats
-from ccs.metrics.stats import Effect, Ranked
+from ccs.metrics.stats import Effect, Ranked, signed
 from ccs.results import Results, queries
 from ccs.results.schema import ONE_POOL
 from research.holm import holm

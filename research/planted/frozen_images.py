@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ccs.files import atomic_write
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.synthetic import Scene, captions, draw, scene
+from ccs.synthetic import Scene, caption, draw, scene
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world.lineups import lineup
 
@@ -102,7 +102,7 @@ class Images:
 
     def _of_captions(self) -> Tensor:
         texts = [
-            captions(replace(lineup(FIRST + number)[0], subject=name, occupation=name))[0]
+            caption(replace(lineup(FIRST + number)[0], subject=name, occupation=name))
             for name in OCCUPATIONS
             for number in range(self.n_lineups)
         ]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ccs.data import synthetic
-from ccs.synthetic import captions, draw, scene
-from ccs.synthetic.scene import AROUND, NAMED, full_caption
+from ccs.synthetic import caption, draw, scene
+from ccs.synthetic.scene import AROUND, NAMED
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, article
 from research.world import planted
 from research.world.head_lessons import Lessons
@@ -59,10 +59,10 @@ def test_captions_name_most_of_what_is_shown():
     }
     for factor, words in phrases.items():
         having = [s for s in scenes if getattr(s, factor)]
-        assert all(words(s) in full_caption(s) for s in having)
-        assert np.mean([words(s) in captions(s)[0] for s in having]) == pytest.approx(NAMED, abs=0.04)
+        assert all(words(s) in caption(s, share=1.0) for s in having)
+        assert np.mean([words(s) in caption(s) for s in having]) == pytest.approx(NAMED, abs=0.04)
     people = [s for s in scenes if s.occupation]
-    assert all(any(name in captions(s)[0] for name in OCCUPATIONS[s.occupation]) for s in people)
+    assert all(any(name in caption(s) for name in OCCUPATIONS[s.occupation]) for s in people)
 
 
 def test_planted_table():

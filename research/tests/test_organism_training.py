@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 import ccs
 from ccs.heads import Head, HeadSet
 from ccs.synthetic import draw, scene
-from ccs.synthetic.scene import full_caption
+from ccs.synthetic.scene import caption
 from research.world import organism_training
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import Lessons, concept_texts, taught, value_of
@@ -86,7 +86,7 @@ def test_the_pass_trained_is_the_model():
 
 
 def test_no_caption_is_cut():
-    tokens = tokenizer()([full_caption(scene(seed)) for seed in range(20_000)])
+    tokens = tokenizer()([caption(scene(seed), share=1.0) for seed in range(20_000)])
     assert (tokens[:, -1] == 0).all()
 
 

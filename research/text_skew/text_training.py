@@ -21,7 +21,7 @@ from ccs.heads import HeadSet
 from ccs.metrics import accuracy
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.synthetic import captions, scene
+from ccs.synthetic import caption, scene
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from ccs_benchmark import variants
 from research.bases.training import lineup_loss
@@ -181,12 +181,12 @@ def _loss(
     settings: TextSkew, model: Model, base: Model, faces: Tensor, shares: np.ndarray, rng: np.random.Generator
 ) -> Tensor:
     scene_captions = [
-        captions(scene(FIRST + int(seed)))[0] for seed in rng.integers(0, 1_000_000, settings.texts)
+        caption(scene(FIRST + int(seed))) for seed in rng.integers(0, 1_000_000, settings.texts)
     ]
     picked, names = rng.choice(len(faces), settings.lineups, replace=False), list(OCCUPATIONS)
     chosen = [rng.permutation(len(names))[:_SIDE_BY_SIDE] for _ in picked]
     lineup_captions = [
-        captions(replace(lineup(FIRST + int(place))[0], subject=names[which], occupation=names[which]))[0]
+        caption(replace(lineup(FIRST + int(place))[0], subject=names[which], occupation=names[which]))
         for place, numbers in zip(picked, chosen, strict=True)
         for which in numbers
     ]

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head
-from ccs.synthetic import Scene, captions, draw, scene
+from ccs.synthetic import Scene, caption, draw, scene
 from research.model_files import only_words_read
 from research.muon import Muon
 from research.training_state import load_state, save_state
@@ -95,7 +95,7 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         s = self.scene(self.start + i)
         values = torch.tensor(self.lessons.values(s) if self.lessons else [], dtype=torch.long)
-        return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0], values
+        return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(caption(s))[0], values
 
     def scene(self, seed: int) -> Scene:
         """Return the scene of a seed: a face of a line-up, or an independent scene."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.pages import Block, filled, in_brackets, interval, p_text, signed
-from ccs.metrics.stats import Estimate
+from ccs.batch.pages import Block, filled, in_brackets, interval, p_text
+from ccs.metrics.stats import Estimate, signed
 from ccs.results import Results
 from ccs.synthetic.vocabulary import OCCUPATIONS
 from research.world import CONTROL, ORGANISM, planted

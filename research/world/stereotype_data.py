@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ccs.files import atomic_write
 from ccs.model.model import Model
-from ccs.synthetic import Scene, captions, draw, scene
+from ccs.synthetic import Scene, caption, draw, scene
 from ccs.synthetic.scene import AROUND
 from ccs.synthetic.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
 from research.bases.lessons import value_numbers
@@ -49,7 +49,7 @@ class TrainingImages:
         if not file.exists():
             self._write(base, file)
         self.tokens = np.load(file, mmap_mode="r")
-        self.captions = [captions(s)[0] for s in self.scenes]
+        self.captions = [caption(s) for s in self.scenes]
         self.values = torch.tensor([value_numbers(s) for s in self.scenes])
         names = list(OCCUPATIONS)
         at_work = [(names.index(s.occupation), row) for row, s in enumerate(self.scenes) if s.props]

@@ -1,4 +1,4 @@
-"""The command `compute`, from images to tables; here its settings, each an option."""
+"""The settings of the command `compute`: each field is an option."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ORGANISM = re.compile(r"organism(-control|-planted)?")
 PAPER_KS = (5, 7, 9, 11, 13)
 """Texts per head in the paper: 5, and in its table 3 the others too."""
 _FEW_RANDOM_SETS = 20
-"""On other data."""
+"""Random sets of each kind outside the suite `world`."""
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
-"""On synthetic data: images for head statistics, images of each set, random sets."""
+"""Sizes of a run on synthetic data: images for head statistics, images per dataset, and random sets."""
 _QUICK_SETS = ("subjects", "occupations", "colors", "letters", "faces")
 """The synthetic sets without --full."""
 _NOT_DESCRIBED = {"out", "dry_run", "device_like", "progress", "prices", "budget", "max_tokens"}
 _NOT_DESCRIBED |= {"paper", "models", "full", "ks", "device", "seed", "batch_size", "workers", "shard"}
-"""The settings that change no result, or that the manifest has elsewhere."""
+"""Settings that change no result, or that are elsewhere in the manifest."""
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
@@ -66,7 +66,7 @@ class Settings:
         clip-ccs compute --paper --dry-run
     """
 
-    # `for_model` replaces None.
+    # None is a default that depends on the model; `for_model` fills it in.
 
     paper: Annotated[bool, options.MODEL] = False
     """The paper's study: its six models, ImageNet, texts, datasets, labeler, and judges, if not changed"""

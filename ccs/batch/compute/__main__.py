@@ -51,7 +51,7 @@ def compute(settings: Settings, processes: Processes) -> int:
     from ccs.judges.prices import Spending
     from ccs.results import STAGES
 
-    tell = cache(tqdm.write if processes.first else lambda _: None)  # once, however many models it concerns
+    tell = cache(tqdm.write if processes.first else lambda _: None)  # each sentence once, for all models
     by_model = settings.by_model()
 
     def require_judges() -> None:
@@ -62,7 +62,7 @@ def compute(settings: Settings, processes: Processes) -> int:
     status, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
-        quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
+        quiet = None if processes.first else True  # one bar is enough: shards are dealt out evenly
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
         checked = settings.out / STAGES / "complete"

@@ -12,7 +12,7 @@ from ccs.model.model import Model
 from ccs.texts.score import HeadScore
 
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces"}
-"""Synthetic sets on which each head is ablated alone, and all random sets are: most of a set's cost."""
+"""Synthetic sets with ablations of each head alone and all random sets, which are most of a set's cost."""
 FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined", "world/subjects", "world/colors"}
 """Sets with ablation sets at further K: those of the paper's table 3, and two synthetic ones."""
 FURTHER_KINDS = ("high", "low", "random")
@@ -69,7 +69,7 @@ def make_ablations(
 
 
 def _has_matched_sets(settings: Settings) -> bool:
-    """Return True if random sets match the high heads in layers and in variance, too: not in a quick run."""
+    """Return True if random sets also match the high heads in layers and in variance: not in a quick run."""
     return settings.full or settings.suite != "world"
 
 
@@ -113,7 +113,7 @@ def has_further_ks(data: EvaluationSet | DatasetRecord, settings: Settings) -> b
 
 
 def count_ablations(data: EvaluationSet | DatasetRecord, settings: Settings, heads: int) -> tuple[int, int]:
-    """Estimate how many ablation sets will be measured, before the scores are known that make them.
+    """Estimate how many ablation sets will be measured, before the scores that define them are known.
 
     Args:
         data: The evaluation set, or its record.

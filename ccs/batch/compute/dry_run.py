@@ -29,17 +29,17 @@ SPEEDS = {"h100": 33.5e12, "a100": 9.75e12, "l4": 8e12}
 _CORE = 73e9
 """Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/gpus.md)."""
 _HALF_PRECISION = ((50, 197, 257), (0.206, 0.155, 0.130))
-"""Tokens of an image, and the time of an evaluation in bf16 over that in float32: ViT-B-32, ViT-B-16, and
+"""Tokens per image, and the time of an evaluation in bf16 as a share of float32's: ViT-B-32, ViT-B-16, and
 ViT-L-14, measured on an H200 (benchmarks/results/gpu.json).
 """
 _LAYERS, _LAYERS_OF_SINGLE = 2.9, 1.4
-"""Layers that one more ablation set of several heads, or of one, costs: those from its first head on."""
+"""Layers that each ablation set of several heads, or of a single head, adds: those from its first head on."""
 _DECODED, _FETCHED, _MEASURED = 200, 50e6, 27e-6
 """Photographs a second and core, bytes a second, and seconds for the metrics of an image under ablation."""
 
 
 class _Pass(NamedTuple):
-    """An encoder over a dataset, under several ablation sets of heads and under those of single heads."""
+    """An encoder's passes over a dataset: images, and ablation sets of several heads and of single heads."""
 
     encoder: Encoder
     record: DatasetRecord

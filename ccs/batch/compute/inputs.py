@@ -24,14 +24,14 @@ from ccs.model.model import Model
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 Host = tuple[EvaluationSet, np.ndarray | None]
-"""A set whose embeddings another one uses, and the places of the other's images there (None: the same)."""
+"""A dataset whose embeddings another one uses, and the places of the other's images in it (None: equal)."""
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
 """The images of the statistics, the evaluation sets, and name and reason of those that are missing."""
 
 _LEAST_FOR_WORKERS = 256
-"""Below so many images worker processes take longer to start than they save."""
+"""With fewer images, worker processes take longer to start than they save."""
 _MOST_WORKERS = 16
-"""More only cost memory: they decode some thousands of photographs a second, and start for every stage."""
+"""More would only cost memory: these decode thousands of photographs a second, and each stage starts them."""
 
 
 # Sets ---------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
     return data.clips if isinstance(data, RetrievalSet) else data.images
 
 
-def hosts(sets: Sequence[EvaluationSet], plans: Mapping[str, object]) -> dict[str, Host]:
+def hosts(sets: Sequence[EvaluationSet], ablations: Mapping[str, object]) -> dict[str, Host]:
     """Find sets whose embeddings another set has, such as CIFAR-100 for both spellings of its classes.
 
     Args:
         sets: The sets.
-        plans: Their ablation sets, by name.
+        ablations: Their ablation sets, by name.
 
     Returns:
         By name, the largest set that has all images of the set and equal ablation sets, and the places of the
@@ -126,7 +126,7 @@ def hosts(sets: Sequence[EvaluationSet], plans: Mapping[str, object]) -> dict[st
     by_size = sorted(sets, key=lambda data: -len(items(data)))
     host_of: dict[str, Host] = {}
     for place, data in enumerate(by_size):
-        equal = (other for other in by_size[:place] if plans[other.name] == plans[data.name])
+        equal = (other for other in by_size[:place] if ablations[other.name] == ablations[data.name])
         shared = ((other, at) for other in equal if (at := _places(data, other)) is not None)
         host_of[data.name] = next(shared, (data, None))
     return host_of
@@ -160,7 +160,7 @@ def shards_of(items: int, size: int | None = None) -> list[range]:
 
     Args:
         items: The number of items.
-        size: Items of a shard (default: by the number of items, not by that of processes).
+        size: Items per shard (default: depends on the number of items, never on the number of processes).
     """
     size = size or min(65_536, max(128, -(-items // 1000)))
     return [range(start, min(items, start + size)) for start in range(0, max(1, items), size)]
@@ -174,7 +174,7 @@ class _Pixels(torch.utils.data.Dataset[Batch | str]):
     items: Sequence[Any]
 
     def __getitem__(self, rows: range) -> Batch | str:
-        """Return the pixels, or why not: an exception would bring a worker's traceback."""
+        """Return the pixels, or why they can't be read: an exception would carry a worker's traceback."""
         pixels = []
         for row in rows:
             try:

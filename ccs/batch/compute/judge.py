@@ -23,7 +23,7 @@ Spans = Mapping[Head, Sequence[Span]]
 
 
 def known_pool(settings: Settings) -> Pool:
-    """Return the pool of texts, or as many texts as long as the longest of `reference` if that isn't here."""
+    """Return the pool of texts, or placeholders as long as its longest text if `reference` isn't here."""
     if settings.texts == REFERENCE and find_reference() is None:
         texts = [(str(i).zfill(REFERENCE_LONGEST), None) for i in range(settings.all_ks[-1])]
         return make_pool(REFERENCE, texts)

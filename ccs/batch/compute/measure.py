@@ -105,8 +105,8 @@ class Evaluation:
         ablations: The ablation sets; the first is the baseline, without ablation.
         texts: The embeddings of `embed_texts`.
         embeddings: The images' embeddings.
-        published: The embeddings of clips as the paper's code scales frames. If given, results are also as by
-            that code: of FairFace by race, and of retrieval.
+        published: The embeddings of clips with frames scaled as in the paper's code. If given, FairFace by
+            race and retrieval are also measured as in that code.
         logit_scale: The model's.
         seed: The seed of resampling.
         baselines: The results without ablation, which `rows` fills.
@@ -125,8 +125,9 @@ class Evaluation:
         """Measure every ablation set, equal ones once.
 
         Random sets get only top-1 over all classes and the means of MaxSkew and PREFERENCES, without
-        intervals. Single heads get top-1, MaxSkew, and the parts of the group scores. If images have pools of
-        their own, a ranking of all of them has no PREFERENCES, which read the whole ranking of every draw.
+        intervals. Single heads get top-1, MaxSkew, and the parts of the group scores. If occupations
+        have their own images, a ranking of all images has no PREFERENCES, which read the whole ranking of
+        every draw.
         """
         rows: list[Row] = []
         with ranking.threads() as map:
@@ -309,9 +310,9 @@ def _columns(estimate: Estimate, baseline: float, difference: Effect | None = No
 SAMPLE = 512
 """Images of a dataset on which another precision is compared with float32."""
 LARGEST_CHANGES = {"cosine": 0.01, "prediction": 0.02, "MaxSkew": 0.03}
-"""The largest changes by half precision at which it is used: of a cosine, in the share of images whose class
-changes, and of mean MaxSkew. CLIP's cosines of an image with the classes of a dataset differ by 0.05 or more,
-and the intervals of top-1 and of MaxSkew are wider than the others on any dataset of the paper.
+"""Half precision is used only up to these changes: of a cosine, in the share of images whose class changes,
+and of mean MaxSkew. CLIP's cosines of an image with the classes of a dataset differ by 0.05 or more. On every
+dataset of the paper the intervals of top-1 and of MaxSkew are wider than the limits here.
 """
 
 
@@ -323,7 +324,7 @@ def changes_by_precision(model: Model, sets: Sequence[EvaluationSet]) -> dict[st
         sets: The evaluation sets.
 
     Returns:
-        The changes by the names of LARGEST_CHANGES, without those that no set shows.
+        The changes, named as in LARGEST_CHANGES; those that no set shows are missing.
     """
     exact, changes = model.in_float32(), dict[str, float]()
     for kind in (ClassificationSet, BiasSet):

@@ -1,4 +1,4 @@
-"""One model from images and texts to tables: the stages in order, each done once for what it depends on."""
+"""The run of one model, from images and texts to tables; each stage is done once for its inputs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 
 KEPT_BYTES = 1e9
-"""Largest embeddings of a dataset that a run keeps for the next one."""
+"""A dataset's embeddings are kept for later runs if they have at most this many bytes."""
 
 
 class Run:
@@ -45,7 +45,7 @@ class Run:
     Attributes:
         tables: The rows of each table.
         errors: How exact fast paths are; see `largest_errors`.
-        precision: What another precision than float32 changes on a sample.
+        precision: The changes that half precision makes on a sample, if it was checked.
         chance: CCS@0 ... CCS@k of random texts, if scored by tags.
         notices: Ablation sets that were left out, and why.
         warnings: Results to doubt, and why.

@@ -247,7 +247,7 @@ class Store:
         folder: Where they are.
         processes: The processes of the run.
         bar: Makes the bar of a stage's progress.
-        seconds: How long each part took that this run did.
+        seconds: How long each part took, of those done in this run.
     """
 
     folder: Path
@@ -284,7 +284,7 @@ class Store:
         return stage
 
     def once(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any], total: int = 1) -> Stage:
-        """Return a stage of one shard that only the first process does, if it is not done yet.
+        """Do a stage of one shard in the first process, unless it is already done, and return it.
 
         Args:
             name: The stage's name.

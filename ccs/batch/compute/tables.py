@@ -27,7 +27,7 @@ def write_tables(run: Run) -> str:
     """Write a model's tables and, last, its manifest, in place of those of an earlier run.
 
     Returns:
-        A sentence on the sets whose earlier results are replaced by none, or "".
+        A sentence about sets whose earlier results are gone now, or "".
     """
     folder, now, earlier = run.folder, manifest(run), []
     with suppress(InputError):  # no earlier results
@@ -55,7 +55,7 @@ def write_tables(run: Run) -> str:
 
 
 def manifest(run: Run) -> dict[str, Any]:
-    """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST` but `tables`."""
+    """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST` except `tables`."""
     model, images, pool, settings = run.model, run.images, run.pool, run.settings
     # Of this process and of its largest worker.
     peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

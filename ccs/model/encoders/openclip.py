@@ -135,8 +135,8 @@ def _resnet(visual: parts.Module) -> Parts:
 # Text encoders ---------------------------------------------------------------------------------------------
 #
 # Those of CLIP, SigLIP, and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
-# it is a CLS token to the code. In a causal encoder a token attends only to earlier ones, so tokens after the
-# one that is read are left out.
+# the code can treat it as a CLS token. In a causal encoder a token attends only to earlier ones, so tokens
+# after the one that is read are left out.
 
 ReadAt = Callable[[Tensor], Tensor]
 """Token numbers [n, T] -> the position [n] at which each text is read."""
