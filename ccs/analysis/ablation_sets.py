@@ -47,7 +47,7 @@ MAX_UNSCORED = 0.25
 If answers are missing at random, a level lacks this share of its heads on average. Up to a quarter, most of
 each level is known, and random sets of its size are still a fair comparison. Answers are not missing at
 random, though: whole batches fail when a budget or quota ends, and refusals concern particular concepts.
-Beyond a quarter the effect of "the high heads" would be that of whichever heads happened to be judged.
+Beyond a quarter, "the high heads" would be whichever heads happened to be judged.
 """
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
@@ -204,7 +204,7 @@ def make_ablation_sets(
     Args:
         scores: CCS and label of each head, from k texts per head.
         k: Texts per head.
-        heads: The heads that can be ablated, of which random sets are drawn.
+        heads: The heads that can be ablated; random sets are drawn from them.
         seed: Random sets have the seeds seed, seed + 1, ...
         n_random: Random sets of each kind.
         kinds: Some of KINDS.
@@ -342,7 +342,7 @@ def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
         members: the heads to draw from, at least `size`.
         size: number of heads.
         seed: random seed.
-        purpose: a word that makes its draws independent of those for others.
+        purpose: a word for the purpose; draws with different words are independent.
     """
     ordered, rng = list(members), np.random.default_rng([seed, *purpose.encode()])
     return HeadSet(ordered[i] for i in rng.choice(len(ordered), size=size, replace=False))

@@ -148,8 +148,8 @@ def least_change(people: Units, codes: NDArray[np.intp], images: Units) -> Affin
     """Return LEACE's map.
 
     It whitens embeddings, removes the span of their covariance with the groups, and colors them again. The
-    covariance is shrunk (Ledoit and Wolf), since there are few images for so many dimensions: no less is
-    erased, but the change is least for the shrunk covariance.
+    covariance is shrunk (Ledoit and Wolf), since there are few images for the number of dimensions. No less
+    is erased, but the change is least for the shrunk covariance.
 
     Args:
         people: embeddings [n, d].

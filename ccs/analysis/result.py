@@ -151,7 +151,7 @@ class TradeoffResult(Result):
     """A result with changes of MaxSkew and of accuracy, by `ablation` or `method`: the first column."""
 
     def plot(self, *, max_rows: int = 20, ax: Any = None, **choice: Any) -> Any:
-        """Draw the change of MaxSkew over that of accuracy, one point per ablation set or method.
+        """Plot changes of MaxSkew against changes of accuracy, one point per ablation set or method.
 
         Args:
             max_rows: number of points.

@@ -42,7 +42,7 @@ class Task(Ranking):
         class_weights: [classes, d], unit text embeddings.
         control_groups: [controls], each control image's group within its class; None if there are none.
         other_groups: attribute -> the people's groups [n] by the attributes that aren't ranked.
-        fresh: whether the people were drawn for this task alone (`draw_people`).
+        fresh: whether the people were drawn for this task only (`draw_people`).
     """
 
     people: Any

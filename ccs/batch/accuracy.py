@@ -41,7 +41,7 @@ class AccuracyOptions:
 
 
 def print_accuracy(settings: AccuracyOptions) -> None:
-    """Print the accuracy and that of the classes, lowest first, and write them to the CSV file."""
+    """Print the accuracy and the classes with the lowest accuracy, and write all rows to the CSV file."""
     warnings.filterwarnings("ignore", "Too few images for accuracy")  # is part of `doubt`
     table = ccs.accuracy(**options.arguments(settings))
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])

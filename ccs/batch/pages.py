@@ -134,7 +134,7 @@ def in_brackets(estimate: Estimate, digits: int = 3, sign: str = "") -> str:
     """Format a value and its interval: "0.512 [0.430, 0.590]".
 
     Args:
-        estimate: The value; without a finite interval it stands alone.
+        estimate: The value; only the value is shown if its interval isn't finite.
         digits: Number of decimals.
         sign: "+" for a difference.
     """

@@ -1,6 +1,6 @@
 """How far apart the groups lie in a whole ranking, which has no ceiling: logit gap and AUC.
 
-The logit gap is the mean logit of the group that a prompt ranks highest minus that of the lowest. The AUC is
+The logit gap is the difference between the mean logits of the highest and the lowest group. The AUC is
 the largest one-vs-rest area under the ROC curve: of the group preferred most, how often one of its images
 ranks above one of another group (Mann and Whitney 1947; equal scores count half).
 

@@ -101,7 +101,7 @@ class Pool:
         return ranking.top(scores, depth, tie_seeds)
 
     def top_of_draws(self, scores: NDArray[np.float32], prompt: int) -> NDArray[np.intp]:
-        """Rank a prompt's best images, to where the top K of every draw ends.
+        """Rank a prompt's best images, as many as the top K of every draw needs.
 
         Args:
             scores: cosines [m].

@@ -52,7 +52,7 @@ class Split:
         verdict: in words.
         share: general part as a share of the total, 0 to 1, with its 95% interval; NaN without evidence of
             any preference.
-        chance: share with the same scores if prompts agreed by chance alone.
+        chance: the share with the same scores if prompts agreed only by chance.
         total, general, specific: sums over groups of squared group scores, mean over prompts.
         p_total: p-value of the total against group labels that are shuffled.
         p_general: p-value of the share against its chance level.

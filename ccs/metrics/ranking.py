@@ -56,7 +56,7 @@ class Ranking:
         groups: a text for each image [n].
         k: the cut-off of each ranking.
         pools: bool [prompts, n], the images that each prompt ranks; by default all.
-        units: numbers [n]; images with the same number are resampled together, by default each alone.
+        units: numbers [n]; images with the same number are resampled together; by default each is on its own.
         names: the requested names.
         rows: the prompt of each name, since the model may encode several names identically; by default each
             name has its own.

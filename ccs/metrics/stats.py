@@ -255,7 +255,7 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """Return the mean of values minus that of a baseline for the same images, by paired bootstrap.
+    """Return the mean difference between values and a baseline for the same images, by paired bootstrap.
 
     Args:
         values: numbers [n].

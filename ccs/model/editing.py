@@ -26,7 +26,7 @@ from ccs.model.side import Side
 from ccs.model.structure import attention_modules
 
 FLOOR = 0.03
-"""Weight of the least change of other directions, next to that of the preserved classes."""
+"""Weight of the penalty on changes of other directions, relative to the penalty on the preserved classes."""
 _NOISE = 1e-5
 """Group directions below this share of the head's mean output are rounding errors."""
 DEFAULT_STRENGTH = 0.1

@@ -147,7 +147,7 @@ def model_card(model: Model, change: WeightChange, difference: float, library: s
         notes=list(map(one_line, change.notes)),
         library=library,
         difference=difference,
-        # open_clip alone doesn't know an architecture that is this package's own.
+        # Without this package, open_clip doesn't know our own architecture.
         needs_package=model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME,
     )
     return str(card)

@@ -30,7 +30,7 @@ def attention(
     """Map where heads look: their attention to each patch.
 
     It is the attention of the query that is read out, the CLS token's or the pool's; otherwise the mean over
-    all queries. Its sum is at most 1: tokens that are no patches get the remainder.
+    all queries. Its sum is at most 1: tokens that aren't patches get the remainder.
 
     Args:
         model: A model from `ccs.load`, or its name.
@@ -43,7 +43,7 @@ def attention(
         [images, heads, rows, columns], float32.
 
     Raises:
-        InputError: If the model lacks a head, or its tokens are no grid.
+        InputError: If the model lacks a head, or its tokens aren't a grid.
 
     Examples:
         >>> from ccs import load, open_images
@@ -141,7 +141,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     """Arrange values of tokens [..., tokens] as the grid of the patches [..., rows, columns].
 
     Raises:
-        InputError: If the model's tokens are no grid.
+        InputError: If the model's tokens aren't a grid.
     """
     height, width = model.encoder.image_size
     patches = model.encoder.n_tokens - model.encoder.prefix

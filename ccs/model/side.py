@@ -133,8 +133,8 @@ class Side:
 
         Args:
             heads: The intervention, such as "L10.H0=mean".
-            inputs: The images or texts over which means are taken. A mean over texts, which differ in length,
-                is that of the token that is read.
+            inputs: The images or texts over which means are taken. Texts differ in length, so a mean over
+                texts is taken only at the token that is read.
             weights: The weight of each input [n] in the means, which sum to 1; by default they are equal.
 
         Returns:

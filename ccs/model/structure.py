@@ -114,8 +114,8 @@ def _refusal(model: Any, module: Any, encoder: str) -> str:
 def unread_heads(model: Any, heads: HeadSet, paths: Iterable[str]) -> HeadSet:
     """Return the heads that change nothing, since the model reads the image encoder before them.
 
-    A language model reads the last block, or those that its configuration names, and never a pool: LLaVA's
-    "-2" is the block before the last. CLIPSeg's decoder reads the blocks of `extract_layers`.
+    A language model reads the last block, or the blocks that its configuration names, but never a pool. In
+    LLaVA, "-2" is the block before the last. CLIPSeg's decoder reads the blocks of `extract_layers`.
 
     Args:
         model: A module of open_clip, timm, or transformers, in any wrapper.

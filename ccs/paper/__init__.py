@@ -52,19 +52,6 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[float | None, ...]]
 
-    def value(self, row: str, column: str) -> float | None:
-        """Return the value of a cell.
-
-        Args:
-            row: Name of the row.
-            column: Name of the column.
-
-        Raises:
-            KeyError: If there is no such row.
-            ValueError: If there is no such column.
-        """
-        return self.rows[row][self.columns.index(column)]
-
     def cells(self) -> Iterator[tuple[str, str, float]]:
         """Yield row, column, and value of every cell that isn't empty."""
         for row, values in self.rows.items():

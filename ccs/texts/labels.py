@@ -128,7 +128,7 @@ def cover(paths: Sequence[Sequence[str]], shares: Sequence[float]) -> str | None
 
     Args:
         paths: The concepts that each text is under, most specific first, without the root; in rank order.
-        shares: The texts' shares of the variance, likewise.
+        shares: The texts' shares of the variance, in rank order.
 
     Returns:
         The concept, or None if no text has a tag.

@@ -42,7 +42,7 @@ _MOST_BYTES = 1_000_000
 class Pool:
     """Texts in order, without two that differ only in case and spaces.
 
-    `concepts`: one per text, None where it has no tag; `fingerprint` (SHA-256) changes with any text, tag or
+    `concepts`: one per text, None if it has no tag; `fingerprint` (SHA-256) changes with any text, tag or
     their order; `dropped` counts the repetitions that were left out.
     """
 

@@ -1,6 +1,6 @@
 """TEXTSPAN: the few texts whose directions explain most of the variance of a head's contribution.
 
-The method is that of Gandelsman, Efros and Steinhardt, "Interpreting CLIP's Image Representation via
+The method is from Gandelsman, Efros, and Steinhardt, "Interpreting CLIP's Image Representation via
 Text-Based Decomposition" (ICLR 2024), computed from second moments instead of the images x D matrix. As in
 the authors' released code:
 

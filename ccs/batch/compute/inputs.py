@@ -143,7 +143,7 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 
 
 def question(data: EvaluationSet) -> str:
-    """Hash all that matters of a dataset besides its images: labels, classes, templates, groups, captions."""
+    """Hash everything in a dataset but its images: labels, classes, templates, groups, and captions."""
     images = {"images", "clips", "digests", "fingerprint", "source", "skipped", "notes"}
     return digest({name: value for name, value in vars(data).items() if name not in images})
 

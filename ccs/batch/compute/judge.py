@@ -37,8 +37,8 @@ class Judging:
 
     Attributes:
         labeler: The labeler, for the manifest.
-        judges: The judges, likewise.
-        spent: What labels and judgments have cost, per LLM (see `Caller.spent`), likewise.
+        judges: The judges, for the manifest.
+        spent: The cost of labels and judgments per LLM (see `Caller.spent`), for the manifest.
     """
 
     def __init__(self, settings: Settings, pool: Pool, spending: Spending | None = None) -> None:
@@ -47,7 +47,7 @@ class Judging:
         Args:
             settings: The run's settings.
             pool: The texts, with the tags for the judge `tags`.
-            spending: A budget, which other models' runs may share (default: that of the settings).
+            spending: A budget, which other models' runs may share (default: a budget by the settings).
 
         Raises:
             InputError: A judge isn't known, most texts lack the tags that `tags` needs, or the pool has fewer
@@ -92,7 +92,7 @@ class Judging:
                 callers.require_keys()
 
     def estimate(self, heads: int) -> list[CostEstimate]:
-        """Estimate the cost of each LLM for so many heads, if all of them have the pool's longest texts."""
+        """Estimate the cost of each LLM for this number of heads, if all have the pool's longest texts."""
         texts, k = tuple(sorted(self.pool.texts, key=len)[-self.ks[-1] :]), self.ks[0]
         labels = self.llm_labeler.estimate_cost({Head(0, 0): texts[:k]}) if self.llm_labeler else ()
         judged = self.panel.estimate_cost([Question("Backgrounds", part) for part in (texts[:k], texts[k:])])

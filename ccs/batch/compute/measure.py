@@ -30,7 +30,7 @@ from ccs.results import queries, schema
 
 Row = dict[str, Any]
 Detail = Literal["means", "skew", "all"]
-"""What is measured: main numbers (random sets, of which there are many), MaxSkew (single heads), or all."""
+"""What is measured: main numbers (for the many random sets), MaxSkew (for single heads), or all."""
 Embeddings = Callable[[HeadSet], np.ndarray]
 """Returns the embeddings [n, D] of the images with these heads ablated."""
 
@@ -266,7 +266,7 @@ class _People:
         return [self._before.chance_shares(place) for place in range(len(self.task.prompt_names))]
 
     def _top_shares(self, result: bias_result.BiasResult) -> Iterator[Row]:
-        """Make the rows of each group's share of a top K, next to that of a random ranking."""
+        """Make the rows of each group's share of a top K, with the shares in random rankings."""
         for index, occupation in enumerate(self.task.prompt_names):
             row = {"occupation": occupation, "n": int(result.pools[index].sum())}
             for column, (group, chance) in enumerate(self._chances[index].items()):
@@ -370,7 +370,7 @@ def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
 
 
 def head_effects(rows: Iterable[Row]) -> list[Row]:
-    """Make the rows of the table heads from those of ablating each head alone.
+    """Make the rows of the table heads from the rows of single-head ablations.
 
     They are total effects (a head is ablated, and later layers react), with the false discovery rate over the
     heads.
