@@ -37,9 +37,9 @@ def require_texts(texts: Iterable[str]) -> list[str]:
     """Return a list of the texts from any iterable of them, such as a Series or a generator.
 
     Raises:
-        InputError: For a single text, a table, a set, which has no order, or anything that isn't a text.
+        InputError: For a single text, a table, a dict, a set (without order), or anything that isn't a text.
     """
-    single = isinstance(texts, str | bytes | set | frozenset)
+    single = isinstance(texts, str | bytes | set | frozenset | dict)
     if single or not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) != 1:
         raise InputError(
             f"Texts must be a list of strings, not {type(texts).__name__}; write [text] for one."

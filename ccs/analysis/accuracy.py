@@ -98,7 +98,7 @@ def accuracy(
         True
     """
     require_seed(seed)
-    if not isinstance(dataset, str) and (classes, template, max_images) != (None, None, None):
+    if isinstance(dataset, ClassificationSet) and (classes, template, max_images) != (None, None, None):
         raise InputError("An opened dataset has classes, a template, and images; pass a name to set them.")
     dataset = inputs.open_classes(dataset, classes, template, max_images, skip_unreadable)
     if attribute is not None and attribute not in dataset.groups:

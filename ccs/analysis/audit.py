@@ -95,7 +95,7 @@ def audit(
     *,
     dataset: ClassificationSet | str | None = None,
     prompts: Sequence[str] | str | None = None,
-    attributes: Sequence[str] | None = None,
+    attributes: Sequence[str] | str | None = None,
     ablate: HeadSet | str | None = None,
     top: int | None = None,
     max_images: int | None = None,
@@ -141,6 +141,7 @@ def audit(
     gallery, *_ = inputs.open_people(gallery, max_images=max_images, skip_unreadable=skip_unreadable)
     model, ablation = inputs.load_model(model, device), Intervention.from_heads(ablate)
     sets = _prompt_sets(gallery, prompts)
+    attributes = [attributes] if isinstance(attributes, str) else attributes
     names = list(attributes or (*gallery.groups, *map(",".join, list(combinations(gallery.groups, 2))[:1])))
     by_attribute = {name: inputs.open_people(gallery, name, smallest=smallest) for name in names}
     ablated = [ablation] if ablation else []

@@ -145,7 +145,7 @@ def bias(
         ['mean', 'judge', 'nurse']
     """
     require_seed(seed)
-    if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
+    if max_images is not None and (isinstance(gallery, BiasSet) or str(gallery).startswith("world/")):
         raise InputError("Synthetic people and opened galleries are ranked whole; leave out the limit.")
     people, attribute, left_out = inputs.open_people(
         gallery, attribute, max_images, skip_unreadable=skip_unreadable

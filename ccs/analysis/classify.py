@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,7 +99,7 @@ def classify(
     """
     names = read_names(classes, "class")
     templates = (template,) if isinstance(template, str) else read_names(template, "template")
-    if isinstance(images, str):
+    if isinstance(images, str | PathLike):
         images = open_images(images, max_images)
     elif max_images is not None:
         raise InputError("Opened images are classified whole; leave out the number of images.")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from ccs import paper
-from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy
+from ccs.data import BaseSet, BiasSet, ClassificationSet, ImageSet, Lazy
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError, require_texts
 from ccs.heads import IMAGE, TEXT, HeadSet, changes
@@ -47,10 +48,10 @@ def load_model(model: Model | str, device: str) -> Model:
     Raises:
         InputError: If it is neither.
     """
-    if isinstance(model, str):
+    if isinstance(model, str | PathLike):
         from ccs import load  # imports PyTorch
 
-        return load(model, device=device)
+        return load(str(model), device=device)
     if not hasattr(model, "embed_texts"):
         raise InputError(f"Expected a model from ccs.load or its name, not {type(model).__name__}.")
     return model
@@ -97,7 +98,7 @@ def open_classes(
         InputError: If the dataset has no classes.
     """
     opened: object = dataset
-    if isinstance(dataset, str):
+    if not isinstance(dataset, BaseSet):
         names = None if classes is None else read_names(classes, "class")
         opened = open_dataset(dataset, max_images=max_images, classes=names, template=template)
     if not isinstance(opened, ClassificationSet):
@@ -116,7 +117,7 @@ def open_unlabeled(images: ImageSet | str, max_images: int | None) -> ImageSet:
     Raises:
         InputError: If they are neither.
     """
-    opened = open_images(images, max_images) if isinstance(images, str) else images
+    opened = images if isinstance(images, BaseSet) else open_images(images, max_images)
     if not isinstance(opened, ImageSet):
         raise InputError(f"Expected images from ccs.open_images or their name, not {type(images).__name__}.")
     return opened
@@ -124,7 +125,7 @@ def open_unlabeled(images: ImageSet | str, max_images: int | None) -> ImageSet:
 
 def open_people(
     gallery: BiasSet | str,
-    attribute: str | None = None,
+    attribute: str | Sequence[str] | None = None,
     max_images: int | None = None,
     *,
     skip_unreadable: bool = True,
@@ -134,8 +135,8 @@ def open_people(
 
     Args:
         gallery: from `ccs.open_gallery`, or a name that it takes.
-        attribute: the column of groups, or several with commas between them, which are crossed; by default
-            gender, or else the first.
+        attribute: the column of groups, or several (a list, or commas between them), which are crossed; by
+            default gender, or else the first.
         max_images: maximum number of images of a gallery opened here.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         smallest: fewest people in a crossed group.
@@ -146,7 +147,9 @@ def open_people(
     Raises:
         InputError: If the attribute is unknown, crossed groups are too small, or it isn't a gallery.
     """
-    if isinstance(gallery, str):
+    if not isinstance(attribute, str | None):
+        attribute = ",".join(require_texts(attribute))
+    if not isinstance(gallery, BaseSet):
         gallery = open_gallery(gallery, attribute=_split(attribute or ""), max_images=max_images)
     if not isinstance(gallery, BiasSet):
         raise InputError(f"{getattr(gallery, 'name', gallery)} is not a gallery of people with groups.")

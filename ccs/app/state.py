@@ -18,7 +18,7 @@ OWN = "own:"  # begins the name of a visitor's own gallery
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
 
 def parse_ablation(text: str) -> HeadSet:
@@ -66,7 +66,10 @@ def parse_template(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return untrusted text on one line, without control and invisible characters; InputError if too long."""
+    """Return untrusted text on one line, without control and invisible characters; InputError if too long.
+
+    Joiners stay: Persian words and compound emoji need them.
+    """
     clean = re.sub(r"\s+", " ", _CONTROL.sub(" ", text)).strip()
     if len(clean) > MAX_TEXT_LENGTH:
         raise InputError(f"{clean[:30]!r}… has {len(clean)} characters, more than {MAX_TEXT_LENGTH}.")

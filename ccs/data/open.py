@@ -35,7 +35,7 @@ _HUB_ID = re.compile(
 
 
 def open_dataset(
-    spec: str,
+    spec: str | os.PathLike[str],
     *,
     max_images: int | None = None,
     classes: Sequence[str] | None = None,
@@ -72,14 +72,14 @@ def open_dataset(
     if template is not None and template.count("{}") != 1:
         raise InputError(f"Expected one {{}}, for the class, in the template; got {template!r}.")
     sample = Sample(max_images, seed or 0)
-    opened = _open(spec, "classification", sample, split, seed, tuple(classes or ()))
+    opened = _open(_as_text(spec), "classification", sample, split, seed, tuple(classes or ()))
     if isinstance(opened, ClassificationSet) and template:
         opened = replace(opened, templates=(template,))
     return opened
 
 
 def open_gallery(
-    spec: str,
+    spec: str | os.PathLike[str],
     *,
     attribute: str | Sequence[str] = (),
     max_images: int | None = None,
@@ -109,7 +109,7 @@ def open_gallery(
         >>> len(people.images), sorted(people.groups)
         (600, ['gender', 'skin tone'])
     """
-    wanted = (attribute,) if isinstance(attribute, str) else tuple(attribute)
+    spec, wanted = _as_text(spec), (attribute,) if isinstance(attribute, str) else tuple(attribute)
     sample = Sample(max_images, seed or 0)
     if spec.startswith("world/"):
         opened = synthetic.bias_set(spec.removeprefix("world/"), seed)
@@ -124,7 +124,9 @@ def open_gallery(
     return replace(opened, groups={name: opened.groups[name] for name in wanted or opened.groups})
 
 
-def open_images(spec: str, max_images: int | None = None, *, split: str = "", seed: int = 0) -> ImageSet:
+def open_images(
+    spec: str | os.PathLike[str], max_images: int | None = None, *, split: str = "", seed: int = 0
+) -> ImageSet:
     """Open images without labels, from which head statistics are collected.
 
     Args:
@@ -143,7 +145,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         >>> open_images("world", 3).images[0].size
         (72, 72)
     """
-    sample = Sample(max_images, seed)
+    spec, sample = _as_text(spec), Sample(max_images, seed)
     if spec in ("world", "world/images"):
         return synthetic.image_set(max_images or 5000, seed)
     opened = _open(spec, "images", sample, split)
@@ -189,6 +191,15 @@ def _open(
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
     sample = replace(sample, max_rows=sample.max_rows or record.sample or None)
     return _with_warnings(make_set(record, place.open_rows(sample.max_rows), sample, classes))
+
+
+def _as_text(spec: str | os.PathLike[str]) -> str:
+    """Return the name or path as text. Raises InputError for anything else."""
+    if not isinstance(spec, str | os.PathLike):
+        raise InputError(
+            f"Expected a dataset's name or path, or an opened dataset, not {type(spec).__name__}."
+        )
+    return os.fspath(spec)
 
 
 def _with_warnings(opened: T) -> T:

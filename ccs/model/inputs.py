@@ -74,8 +74,13 @@ def to_pixels(image: Image.Image, config: Mapping[str, Any], size: tuple[int, in
         config: open_clip's preprocessing configuration.
         size: Height and width.
         floors: Cut an odd pixel off at the end, as transformers does.
+
+    Raises:
+        ValueError: If the image has no pixels.
     """
     height, width = size
+    if not all(image.size):
+        raise ValueError("it has no pixels")
     if config["resize_mode"] == "longest" or (height != width and config["resize_mode"] == "shortest"):
         from open_clip.transform import PreprocessCfg, image_transform_v2
 

@@ -23,6 +23,17 @@ def figure(table, occupation, metric, column="after"):
     return table.rows.set_index(["occupation", "metric"]).loc[(occupation, metric), column]
 
 
+def test_paths_and_lists_of_attributes_are_taken_as_text_is(tiny_model, pictures, tmp_path):
+    for number, image in enumerate(pictures(40)):
+        image.save(tmp_path / f"{number}.png")
+    lines = [f"{number}.png,{'mw'[number % 2]},{'ab'[number // 20]}" for number in range(40)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,gender,race", *lines]))
+    by_path = ccs.bias(tiny_model, tmp_path, "judge, nurse", attribute=["gender", "race"])
+    by_text = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="gender,race")
+    assert by_path.to_json() == by_text.to_json()
+    assert len(ccs.open_images(tmp_path).images) == 40
+
+
 def test_every_figure_is_the_plain_one(tiny_model, gallery):
     """With heads of both encoders off."""
     text_off = HeadSet.parse("T0.H1 T1.H0")

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ccs
 from ccs import Head, HeadSet, InputError
@@ -24,6 +25,8 @@ REFUSED = [
     *((ccs.bias, {"top": top}, f"K is {top!r}, but") for top in (float("nan"), float("inf"), "x")),
     (ccs.bias, {"occupations": ["kind", "mean"]}, "'mean' is the name of the row of means"),
     (ccs.bias, {"occupations": {"judge", "nurse"}}, "list of strings, not set"),
+    (ccs.bias, {"occupations": {"judge": "nurse"}}, "list of strings, not dict"),
+    (ccs.bias, {"gallery": np.zeros((2, 2))}, "name or path, or an opened dataset, not ndarray"),
     (ccs.localize, {"method": lambda _: {Head(5, 0): 1.0}}, "a finite score for each"),
     (ccs.localize, {"method": lambda of: dict.fromkeys(of.model.heads, np.nan)}, "a finite score for each"),
     (ccs.bias, {"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
@@ -51,6 +54,8 @@ def test_other_questions(tiny_model, gallery, pictures):
     for ask, why in (
         (lambda: classify(pictures(3), ["cat", ""]), "place 1 is empty"),
         (lambda: classify([], "cat"), "no images"),
+        (lambda: classify([Image.new("RGB", (0, 5))], "cat"), "Image 0 can't be used: it has no pixels"),
+        (lambda: ccs.open_images(3), "name or path, or an opened dataset, not int"),
         (lambda: cross_groups(gallery, "gender,gender"), "different attributes"),
         (lambda: cross_groups(gallery, "gender,race", smallest=500), "Fewer than two groups"),
         (lambda: Limits(min_reduction=np.nan), "got 0.02 and nan"),

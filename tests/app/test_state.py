@@ -53,6 +53,7 @@ def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
 
 def test_typed_split_texts():
     assert split_texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
+    assert split_texts("👩\u200d⚕️, می\u200cخواهم, a\u200bb") == ("👩\u200d⚕️", "می\u200cخواهم", "a b")
     assert split_texts("red, white\nblue\n\n") == ("red, white", "blue")
     assert split_texts("a\x00b\u202ec\ud83d\x1b[31m") == ("a b c [31m",)
     with pytest.raises(InputError, match="1,000,000 characters; at most"):
