@@ -85,7 +85,7 @@ def read_files(files: Files, record: DatasetRecord, split: str = "") -> Rows:
         reason = f"{rows.source!r} has neither a labels.csv nor images in class folders, nor Parquet files."
         raise InputError(" ".join((reason, *rows.notes[:3])))
     record.require_recorded(rows.source, rows.count, record.rows, "clips" if rows.are_videos else "images")
-    folders = {re.sub(r"[^/\\]*$", "", str(path)) for path in rows.columns.get("file", ())}
+    folders = {str(path).replace("\\", "/").rpartition("/")[0] for path in rows.columns.get("file", ())}
     words = {*re.split(r"[\W\d_]+", " ".join(folders).casefold())} & SPLITS.keys()
     splits = {*map(tidy, rows.columns.get("split", ()))} or {SPLITS[word] for word in words}
     mixed = len(splits) > 1 and record.kind != "images"
