@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.metrics import ranking, stats
-from ccs.metrics.stats import DEVIATIONS, Effect, Estimate
+from ccs.metrics.stats import Effect, Estimate
 
 BATCH = 4096  # images scored at a time, which bounds memory
 
@@ -27,7 +27,7 @@ class Accuracy:
     """The accuracy of scored images.
 
     Attributes:
-        top1: share of 1, with its 95% interval from resampled images.
+        top1: share of 1, with its 95% interval (`stats.share`).
         n: number of images.
         labels: each image's class [n].
         correct: whether the image is assigned to it [n].
@@ -80,7 +80,7 @@ def accuracy(
         images, weights, truth = images[inside], weights[chosen], np.searchsorted(chosen, truth[inside])
     truth = truth.astype(np.int64)
     right = correct(images, weights, truth)
-    top1 = stats.bootstrap(right, draws=draws, seed=seed)
+    top1 = stats.share(stats.bootstrap(right, draws=draws, seed=seed), len(right))
     return Accuracy(top1=top1, n=len(images), labels=truth, correct=right)
 
 
@@ -193,10 +193,7 @@ def group_rates(groups: Mapping[str, ArrayLike], before: ArrayLike, after: Array
         raise InputError(f"Expected one group and one assignment for each person; got {sorted(shapes)}.")
     cells = pd.DataFrame(columns).groupby(list(groups))
     rates = cells.mean().assign(n=cells.size()).reset_index()
-    n, share, square = rates["n"], rates["after"], DEVIATIONS**2
-    middle = (2 * n * share + square) / (2 * (n + square))
-    reach = DEVIATIONS / (2 * (n + square)) * np.sqrt(4 * n * share * (1 - share) + square)
-    low, high = (middle - reach).where(share > 0, 0.0), (middle + reach).where(share < 1, 1.0)
+    low, high = stats.wilson(rates["after"], rates["n"])
     return rates[[*groups, "n", "before", "after"]].assign(low=low, high=high)
 
 

@@ -254,6 +254,34 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
     return interval(float(array.mean()), _mean_draws(array, draws, seed))
 
 
+def wilson(share: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
+    """Compute the 95% intervals of shares (Wilson 1927, "Probable inference").
+
+    Args:
+        share: shares, 0 to 1.
+        n: the number of independent units of each share.
+
+    Returns:
+        Lower ends and upper ends.
+    """
+    p, total, square = np.asarray(share, float), np.asarray(n, float), DEVIATIONS**2
+    middle = (2 * total * p + square) / (2 * (total + square))
+    reach = DEVIATIONS / (2 * (total + square)) * np.sqrt(4 * total * p * (1 - p) + square)
+    return np.where(p > 0, middle - reach, 0.0), np.where(p < 1, middle + reach, 1.0)
+
+
+def share(estimate: Estimate, n: int) -> Estimate:
+    """Give a share of 0 or 1 Wilson's interval: if all units agree, resampling can't vary.
+
+    Args:
+        estimate: a share with the interval of its draws.
+        n: number of resampling units.
+    """
+    if 0 < estimate.value < 1:
+        return estimate
+    return Estimate(estimate.value, *map(float, wilson(estimate.value, n)))
+
+
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
     """Return the mean difference between values and a baseline for the same images, by paired bootstrap.
 
