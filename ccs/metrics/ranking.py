@@ -233,8 +233,7 @@ def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
     The model can't tell such prompts apart, so they have the same ranking.
     """
     rows = unit(texts, "text embeddings")
-    first: NDArray[np.intp] = (rows @ rows.T > 1 - 1e-6).argmax(axis=1)
-    return first
+    return np.asarray((rows @ rows.T > 1 - 1e-6).argmax(axis=1))
 
 
 def alike(names: Sequence[str], texts: ArrayLike) -> tuple[tuple[str, ...], ...]:
@@ -303,8 +302,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
         length = np.sqrt(np.einsum("nd,nd->n", block, block))
         if not (np.isfinite(length) & (length > 0)).all():
             finite_rows(right, "image embeddings")  # says what is wrong
-        cosines: NDArray[np.float32] = ((left @ block.T) / length).astype(np.float32)
-        return cosines
+        return np.asarray((left @ block.T) / length, np.float32)
 
     return np.concatenate(list(map(scores, range(0, len(right), _IMAGES))), axis=1)
 

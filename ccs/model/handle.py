@@ -53,6 +53,5 @@ def to_probabilities(cosines: np.ndarray, logit_scale: float, logit_bias: float 
     logits: np.ndarray = logit_scale * np.asarray(cosines)
     if logit_bias is None:
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
-        return probabilities
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
     return np.exp(-np.logaddexp(0, -logits - logit_bias))

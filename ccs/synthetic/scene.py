@@ -116,8 +116,7 @@ def caption(s: Scene, share: float = NAMED) -> str:
         s: The scene.
         share: The probability for each of the other factors; 1 names all.
     """
-    rng = np.random.default_rng((s.seed, 1))
-    return _caption(s, rng, share)
+    return _caption(s, np.random.default_rng((s.seed, 1)), share)
 
 
 def _caption(s: Scene, rng: np.random.Generator, share: float) -> str:
