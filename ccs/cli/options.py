@@ -141,9 +141,7 @@ Texts = Annotated[
         "world for synthetic images, else photographs",
     ),
 ]
-Attribute = Annotated[
-    str | None, DATA, describe("Column of the groups of people", "gender, or else the gallery's first")
-]
+Attribute = Annotated[str | None, DATA, describe("Column of groups", "gender, or else the gallery's first")]
 Occupations = Annotated[
     tuple[str, ...] | None,
     DATA,
@@ -181,7 +179,7 @@ Csv = Annotated[Path | None, OUTPUT, parse_with(to_file), describe("CSV file for
 IN_RESULTS = "results/ if it holds any, else the bundled"
 ResultsFolder = Annotated[Path | None, DATA, parse_with(Path), describe("Folder of results", IN_RESULTS)]
 Device = Annotated[
-    str, MACHINE, describe("Device: cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
+    str, MACHINE, describe("Device: cpu, cuda, cuda:N, or auto: $CCS_DEVICE, else a GPU if any")
 ]
 
 

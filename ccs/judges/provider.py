@@ -18,19 +18,15 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ccs.errors import InputError, require
-from ccs.judges import JudgeSettings, JudgeSpec
+from ccs.judges import PROVIDERS, JudgeSettings, JudgeSpec
 
 SERVERS = {
     "google": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
 }
 """Servers of chat completions, besides OpenAI's."""
-KEYS = {
-    "openai": ("OPENAI_API_KEY",),
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-    "compatible": ("COMPATIBLE_API_KEY",),
-}
+KEYS: dict[str, tuple[str, ...]] = {provider: (f"{provider.upper()}_API_KEY",) for provider in PROVIDERS}
+KEYS["google"] += ("GEMINI_API_KEY",)
 """The environment variables of each provider's key."""
 MAX_REPLY_BYTES = 2**20
 """Longer replies aren't read."""
