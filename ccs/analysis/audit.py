@@ -157,15 +157,10 @@ def audit(
             if prompt_set.name != GALLERY:
                 question = replace(question, templates=prompt_set.templates)
             texts = inputs.embed_occupations(model, question)
+            ends = [(units, texts) for units in part[:2]]
+            neutral = inputs.embed_names(model, NEUTRAL, question.templates)
             table = measure_people(
-                model,
-                question,
-                name,
-                [(units, texts) for units in part[:2]],
-                inputs.embed_names(model, NEUTRAL, question.templates),
-                ablate=ablation,
-                metrics=METRICS,
-                seed=seed,
+                model, question, name, ends, neutral, ablate=ablation, metrics=METRICS, seed=seed
             )
             case = {"attribute": name, "prompts": prompt_set.title}
             ranking = rank_gallery(question, name, texts, one_pool=True)
