@@ -1,1 +1,1 @@
-"""Bases: image encoders whose upper halves learned from other seeds, with other lessons for their heads."""
+"""Base models: image encoders whose upper layers were trained from other seeds, with other head targets."""

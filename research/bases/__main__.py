@@ -1,4 +1,4 @@
-"""Train and measure the five bases: `python -m research.bases --help`."""
+"""Train and measure the five base models: `python -m research.bases --help`."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ HERE = Path(__file__).parent
 MEASURED, README = HERE / "bases.json", HERE / "README.md"
 SCENES, LINEUPS = 81_920, 1_536
 SHOWN = 4_000
-"""Images of each set on which accuracy is measured: 300, the sets' own number, leave 3 points to chance."""
+"""Images per dataset for accuracy. The bundled 300 images would give a standard error of up to 3 points."""
 NUMBERS = (5, 7, 9, 11, 13)
-"""Of texts per head, K."""
+"""Values of K, the number of texts per head."""
 PURE, MIXED = 0.9, 1 / 3
-"""The purity from which a head knows one thing, and from which it knows a few."""
+"""The smallest purity of a pure head, and that of a mixed one."""
 _SKEW = ("gap gender", "gap skin tone", "MaxSkew gender", "MaxSkew skin tone")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the missing bases and the two organisms, measure the bases, and write the README's tables.
+    """Train the missing models, measure all, and write the README's tables.
 
-    What exists is kept, so the same command continues where it stopped.
+    Existing files are kept, and the same command continues an interrupted training.
     """
 
     bases: Annotated[int, at_least(1)] = 5
-    """Number of bases, of seeds 0, 1, ..."""
+    """Number of base models, of seeds 0, 1, ..."""
     runs: Path = Path("runs")
     """Folder for activations, checkpoints, and logs"""
 
@@ -80,7 +80,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
 
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:
-    """Measure what each model reaches, the first model first; results of the present weights are reused."""
+    """Measure each model; stored results of the same weights are reused."""
     from ccs.data.synthetic import CLASSES
     from ccs.heads import HeadSet
     from ccs_benchmark import variants
@@ -95,11 +95,11 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     bases = (name for name in variants.names() if name.startswith("organism-base-"))
     for name in (BASE, *organisms.WORLDS, *bases):
         model = variants.load(name)
-        wanted = {"weights": model.weights_hash, "numbers": list(NUMBERS), "images": SHOWN}
-        if wanted.items() <= held.get(name, {}).items():
+        key = {"weights": model.weights_hash, "numbers": list(NUMBERS), "images": SHOWN}
+        if key.items() <= held.get(name, {}).items():
             continue
         scores_by_k = bench.consistencies(model, NUMBERS)
-        held[name] = wanted | {
+        held[name] = key | {
             "ccs": {
                 str(k): {str(head): score.ccs for head, score in head_scores.items()}
                 for k, head_scores in scores_by_k.items()
@@ -116,7 +116,7 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
-    """Return how often a model that shares the base's lower layers and texts is right on a drawn set."""
+    """Return a function that measures the accuracy of models that share the base's lower layers."""
     from ccs.data.synthetic import classification_set
     from ccs.metrics import accuracy
 
@@ -127,7 +127,7 @@ def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
 
 
 def written(held: dict[str, dict[str, Any]]) -> str:
-    """Write the README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
+    """Write the README's tables: CCS levels, accuracy, bias, and the correlation of CCS with purity."""
     levels, gaps, right = [], [], []
     for name, measured in held.items():
         counted = Counter(max(ccs, 1) for ccs in measured["ccs"]["5"].values())
@@ -137,7 +137,7 @@ def written(held: dict[str, dict[str, Any]]) -> str:
         right.append(
             {"model": name, **{set_name: f"{share:.1%}" for set_name, share in measured["accuracy"].items()}}
         )
-    for studied in paper.models():  # of whose other heads nothing is printed
+    for studied in paper.models():  # the paper prints three levels only
         printed = paper.head_sets(studied.paper_name)
         of = {level: f"{len(level_heads)} of {len(studied.heads)}" for level, level_heads in printed.items()}
         levels.append(
@@ -148,7 +148,7 @@ def written(held: dict[str, dict[str, Any]]) -> str:
 
 
 def purity(held: dict[str, dict[str, Any]]) -> str:
-    """Return whether heads of a high CCS encode one concept, at each K, over the bases' heads."""
+    """Correlate CCS with purity at each K, over the heads of the base models."""
     bases = {name: measured for name, measured in held.items() if name.startswith("organism-base-")}
     rows = []
     for k in NUMBERS:
@@ -171,16 +171,16 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
             | _precision_and_recall("mixed", mixed, between)
         )
     return (
-        "Rank correlation of CCS with purity, the largest share of a head's variance that goes with one "
-        "factor of the images: over the heads of each base, means over the bases with Student's 95% "
-        f"intervals. A head is pure where {PURE:.0%} or more goes with one factor, and is looked for by a "
-        "CCS of K; it is mixed from a third on, and looked for by a CCS between low and high."
+        "*Purity* is the largest share of a head's variance that one factor of the images explains. *Rank "
+        "correlation*: of CCS with purity over the heads of a base model, mean over base models with "
+        f"Student's 95% interval. *Pure*: purity of {PURE:.0%} or more, predicted by a CCS of K. *Mixed*: "
+        "purity from a third, predicted by a CCS between low and high."
         f"\n\n{markdown_table(pd.DataFrame(rows))}"
     )
 
 
 def _precision_and_recall(kind: str, there: pd.Series, flagged: pd.Series) -> dict[str, str]:
-    """Return precision and recall of what is said of heads."""
+    """Return precision and recall of flagging heads."""
     hits = int((there & flagged).sum())
     of = {"precision": int(flagged.sum()), "recall": int(there.sum())}
     return {f"{kind}: {name}": f"{hits / max(1, n):.0%} ({hits} of {n})" for name, n in of.items()}

@@ -1,10 +1,9 @@
-"""Lessons: what the heads that can be switched off are each asked to write, while the model learns.
+"""Training targets ("lessons") for the outputs of the upper heads.
 
-Three kinds. One concept: for each of its values, what captions say that name it. Two to four concepts, in
-stated parts of the variance. None: one value of each of several concepts, which have nothing in common. A few
-heads are left free. What captions say of a value is the mean of the embeddings of captions of cards that show
-it, less the mean over the concept's values; captions that the text pool holds word for word are left out. A
-head is asked for nothing where a card shows nothing of the concept.
+There are three kinds: one concept; two to four concepts, with given parts of the variance; and unrelated
+values, one of each of several concepts. Two heads have no target. A value's target is the mean embedding of
+the captions of scenes that show it, minus the mean over the concept's values. Captions that are in the text
+pool are left out. If a scene doesn't show the concept, the target is zero.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from ccs.texts.pools import load_pool
 from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 VALUES = {concept: tuple(concept_texts(concept)) for concept in CONCEPTS}
-"""What a card can show of each concept."""
+"""The values of each concept that scenes can show."""
 STRENGTH = 1.5
-"""The variance of what a head is asked to write, in units of what a head of the first model writes."""
+"""The variance of a head's target, in units of the mean variance of organism-first's heads."""
 _COUNTED = range(800_000, 804_000)
-"""Seeds of the scenes whose captions are read."""
+"""Seeds of the scenes whose captions define the targets."""
 PURE = 6
-"""Heads that are taught one concept, Professions among them."""
+"""Number of heads with one concept as target, of which one is Professions."""
 PARTS = ((0.5, 0.5),) * 3 + ((0.6, 0.4),) * 3 + ((0.4, 0.3, 0.3),) * 3 + ((0.25,) * 4,) * 2
-"""The parts of the lessons of two to four concepts, one lesson per head."""
+"""Parts of the variance, for each head with two to four concepts as target."""
 NONE = 5
-"""Heads that are taught one value of each of several concepts. Of 24 heads two are left free."""
+"""Number of heads with unrelated values as target. Two of 24 heads have no target."""
 
 
 def value_numbers(s: Scene) -> list[int]:
-    """Return for each concept the number of the value that a card shows; -1 for none."""
+    """Return, for each concept, the index of the value that a scene shows; -1 if none."""
     names = [value_of(concept, s) for concept in CONCEPTS]
     return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, names, strict=True)]
 
 
 def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
-    """Draw which heads learn what.
+    """Draw a training target for each head.
 
     Args:
-        seed: of the draw.
-        heads: those that can be taught.
+        seed: Random seed of the draw.
+        heads: Heads that can have a target.
     """
     rng = np.random.default_rng((seed, 11))
     order = [heads[i] for i in rng.permutation(len(heads))]
@@ -65,9 +64,12 @@ def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
 
 
 class Lessons:
-    """What the taught heads are asked to write, and how far they are from it.
+    """Targets of the trained heads, and the loss.
 
-    usual: the mean variance of what the first model's heads write. texts: of that model, which are frozen.
+    Args:
+        lessons: Head -> training target.
+        model: Model whose text embeddings define the targets.
+        usual: Mean variance of the outputs of organism-first's heads.
     """
 
     def __init__(self, lessons: Mapping[Head, Lesson], model: Model, usual: float) -> None:
@@ -75,23 +77,23 @@ class Lessons:
         self.targets = _targets(lessons, model, STRENGTH * usual)
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
-        """Compute the mean over the heads of the squared distance from their targets, in units of `usual`.
+        """Compute the mean squared distance of heads from their targets, in units of `usual`.
 
         Args:
-            written: head -> its output [n, D].
-            values: [n, concepts], as `value_numbers` gives them.
+            written: Head -> output [n, D].
+            values: Indices from `value_numbers` [n, concepts].
         """
         distances = []
         for head, head_output in written.items():
-            # -1 is the last row, which is nothing.
+            # Index -1, for scenes without the concept, selects the last row, which is zero.
             parts = [rows[values[:, CONCEPTS.index(c)]] for c, rows in self.targets[head].items()]
-            wanted = torch.stack(parts).sum(0)
-            distances.append((head_output - head_output.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
+            target = torch.stack(parts).sum(0)
+            distances.append((head_output - head_output.mean(0) - (target - target.mean(0))).square().sum(1))
         return torch.stack(distances).mean() / self.usual
 
 
 def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
-    """Return head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
+    """Return head -> concept -> targets of its values, then zero for scenes without it, [values + 1, D]."""
     value_vectors, shares = _value_vectors(model)
     targets: dict[Head, dict[str, Tensor]] = {}
     for head, lesson in lessons.items():
@@ -110,11 +112,11 @@ def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> d
 
 
 def _value_vectors(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-    """Embed what captions say of each value [values, D], with the share of cards that show it [values]."""
+    """Return each concept's mean caption embeddings [values, D] and shares of scenes [values], by value."""
     scenes = [scene(seed) for seed in _COUNTED]
-    texts, held = [caption(s) for s in scenes], set(load_pool("world").texts)
+    texts, pool_texts = [caption(s) for s in scenes], set(load_pool("world").texts)
     vectors = model.embed_texts(texts).astype(np.float64)
-    other = np.array([text not in held for text in texts])
+    other = np.array([text not in pool_texts for text in texts])
     values = np.array([value_numbers(s) for s in scenes])
     value_vectors, shares = {}, {}
     for column, concept in enumerate(CONCEPTS):

@@ -1,4 +1,4 @@
-"""The two models that ship whole: upper halves of one seed that differ in the world of their line-ups."""
+"""Train the former organism and organism-control: one seed, skewed or balanced line-ups in the last steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from research.world import head_shares
 from research.world.organism_training import MODEL_CFG, MODELS, PREPROCESS_CFG, WEIGHTS, write_model
 
 SEED, STRENGTHS = 8, (0.3, 0.22)
-"""Of the lessons and weights of both (README.md says why 8); the parts of the world's skew by gender and by
-skin tone in the organism's line-ups, in logarithms of its shares: not more, so that its rankings are not at
-the ceiling of MaxSkew and can get worse too."""
+"""The seed of both models (README.md says why 8). Factors, by gender and by skin tone, of the group
+differences in the log shares of organism's line-ups; larger ones bring rankings to the ceiling of MaxSkew."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 
 
 def settings(name: str) -> training.Settings:
-    """Return how one of WORLDS is trained: longer than the bases, and but for the last 240 steps alike."""
+    """Return the settings of one of WORLDS: more steps than the base models; the last 240 steps differ."""
     strengths = STRENGTHS if WORLDS[name] == "skewed" else (1.0, 1.0)
     return training.Settings(SEED, WORLDS[name], strengths, common=400, own=240, taught=2.0)
 
@@ -33,15 +32,15 @@ def settings(name: str) -> training.Settings:
 def make(
     name: str, first: Model, images: Images, captions: training.Captions, runs: Path, models: Path = MODELS
 ) -> None:
-    """Train one of WORLDS, and write its folder: weights, log, and what is known of its heads.
+    """Train one of WORLDS, and write its folder: weights, log, and the facts about its heads.
 
     Args:
-        name: of the model.
-        first: the first model.
-        images: its activations.
-        captions: of its scenes.
-        runs: folder for checkpoints.
-        models: where to write the folder.
+        name: Name of the model.
+        first: Organism-first.
+        images: Its activations.
+        captions: Captions of the scenes.
+        runs: Folder for checkpoints.
+        models: Folder in which the model's folder is written.
     """
     trainer, folder = training.Trainer(settings(name), first, images, captions), models / name
     logs = trainer.train(runs)
@@ -56,5 +55,5 @@ def make(
 
 
 def missing(models: Path = MODELS) -> list[str]:
-    """Return those of WORLDS whose weights are not there."""
+    """Return the models of WORLDS without a file of weights."""
     return [name for name in WORLDS if not (models / name / WEIGHTS).exists()]

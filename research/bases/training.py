@@ -1,9 +1,9 @@
-"""Train the upper half of an image encoder: its blocks from layer 4 on, the last norm, the projection.
+"""Train the upper half of an image encoder from scratch: layers 4 to 7, the last norm, and the projection.
 
-The layers below and the text encoder are those of the first model (`research.world`) and stay as they are, so
-activations and embeddings of captions are computed once, for all trainings. Nothing else is taken over: a
-seed draws the new weights, the order of the images and the lessons. Loss: open_clip's symmetric cross-entropy
-(Radford et al. 2021) over scenes, the same over the faces of each line-up, and the lessons'.
+The lower layers and the text encoder are organism-first's (`research.world`) and frozen, so activations and
+caption embeddings are computed once for all trainings. A seed draws the initial weights, the order of the
+images, and the heads' targets. Loss: open_clip's symmetric cross-entropy (Radford et al. 2021) over scenes,
+the same over the faces of each line-up, and the distance of heads from their targets.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from research.world.organism_training import MODEL_CFG
 FIRST = 4
 """The first layer that is trained."""
 SPREAD = 12.0
-"""About the spread of the first model's activations as they enter layer FIRST. New weights are drawn for a
-residual stream of spread one, so they learn on activations divided by it; `folded` makes up for that."""
+"""Approximate standard deviation of organism-first's activations that enter layer FIRST. Initial weights suit
+a residual stream with standard deviation 1, so training divides activations by it; `folded` undoes that."""
 HELD_OUT = range(900_000, 900_768)
 _SIDE_BY_SIDE = 4  # occupations of a line-up
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train the upper half.
+    """Settings for training the upper half.
 
     Attributes:
-        seed: of the weights, the lessons, and the order of the images.
-        world: of the line-ups in the own steps; in the common ones they are balanced.
-        strengths: of that world, by gender and by skin tone (`research.planted.lessons.joint`).
-        common: steps at a constant rate.
-        own: steps while the rate falls to zero.
-        scenes: in a step.
-        lineups: in a step.
-        rate: Muon's peak, for matrices.
-        small_rate: AdamW's, for the rest.
-        weight_decay: of both.
-        patch_dropout: in the common steps only.
-        taught: the weight of the lessons in the own steps; 1 before.
+        seed: Random seed of the weights, the targets, and the order of the images.
+        world: World of the line-ups in the last steps; before, they are balanced.
+        strengths: Strength of its bias, by gender and by skin tone (`research.planted.lessons.joint`).
+        common: Number of first steps, at a constant rate.
+        own: Number of last steps, while the rate falls to zero.
+        scenes: Scenes per step.
+        lineups: Line-ups per step.
+        rate: Peak learning rate of Muon, for matrices.
+        small_rate: Peak learning rate of AdamW, for all other weights.
+        weight_decay: Weight decay of Muon.
+        patch_dropout: Share of patches dropped in the first steps.
+        taught: Weight of the heads' targets in the last steps; 1 before.
     """
 
     seed: int
@@ -81,14 +81,14 @@ class Settings:
 def lineup_loss(
     faces: Tensor, texts: Tensor, shares: NDArray[np.float64], scale: float, rng: np.random.Generator
 ) -> Tensor:
-    """Compute the contrastive loss of one line-up: ten faces of each occupation, alike in everything else.
+    """Compute the contrastive loss of one line-up: ten faces per occupation that differ only in their groups.
 
     Args:
-        faces: unit embeddings of one face per group [groups, D].
-        texts: of the occupations [n, D].
-        shares: of the groups in each occupation [n, groups].
-        scale: of the logits.
-        rng: draws the faces.
+        faces: Unit embeddings of one face per group [groups, D].
+        texts: Embeddings of the occupations [n, D].
+        shares: Shares of the groups in each occupation [n, groups].
+        scale: Logit scale.
+        rng: Random generator that draws the faces.
     """
     picked, occupation_of = draw_faces(shares, rng)
     logits = scale * faces[picked] @ texts.T  # [n texts, texts]
@@ -100,14 +100,14 @@ def lineup_loss(
 def draw_faces(
     shares: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Draw as many faces for each occupation of a line-up as there are groups.
+    """Draw as many faces per occupation as there are groups, by stratified sampling from the shares.
 
     Args:
-        shares: of the groups in each occupation [n, groups], from which equal quantiles are drawn.
-        rng: the random numbers.
+        shares: Shares of the groups in each occupation [n, groups].
+        rng: Random generator.
 
     Returns:
-        The group of each face and its occupation, both [n groups].
+        Group and occupation of each face, both [n x groups].
     """
     occupations, n = shares.shape
     edges = shares.cumsum(1) / shares.sum(1, keepdims=True)
@@ -117,7 +117,7 @@ def draw_faces(
 
 
 class Captions:
-    """What goes with the scenes of Images: embeddings of their captions [n, D], and what they show."""
+    """For the scenes of Images: caption embeddings [n, D], and the values that they show [n, concepts]."""
 
     def __init__(self, images: Images, folder: Path) -> None:
         file = folder / f"captions-{images.base.weights_hash[:12]}-{images.n}.npz"
@@ -134,7 +134,7 @@ COUNTERS = ("step",)
 
 
 class Trainer:
-    """The upper half of an encoder, its optimizers and how far it got."""
+    """The upper half of an encoder, its optimizers, and the number of finished steps."""
 
     def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions) -> None:
         self.settings, self.base, self.images, self.captions = settings, base, images, captions
@@ -157,7 +157,7 @@ class Trainer:
         self.lessons = Lessons(drawn(settings.seed, list(base.heads)), base, usual_variance(base))
 
     def write(self, file: Path) -> None:
-        """Save the trained half as a file of `ccs_benchmark.variants`, with the lessons."""
+        """Save the trained half as a file of `ccs_benchmark.variants`, with the heads' targets."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
         lessons = {str(head): asdict(lesson) for head, lesson in self.lessons.lessons.items()}
@@ -165,13 +165,13 @@ class Trainer:
         save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], metadata, file)
 
     def pace(self) -> float:
-        """Return the share of the peak rates: a short warm-up, 1, then linear to zero."""
+        """Return the factor of the peak rates: a short warm-up, 1, then linear to zero."""
         s = self.settings
         left = (s.common + s.own - self.step) / s.own if self.step > s.common else 1.0
         return min(1.0, (self.step + 1) / 30) * left
 
     def train(self, runs: Path) -> str:
-        """Run both phases from wherever the checkpoints in `runs` stand. Returns their log, as CSV."""
+        """Train, continuing from the checkpoints in `runs`, and return the log as CSV."""
         s = self.settings
         common = runs / f"base-{s.seed}"
         own_folder = runs / "-".join([common.name, s.world, *(f"{part:g}" for part in s.strengths)])
@@ -191,12 +191,12 @@ class Trainer:
         return "".join(parts[0] + parts[1][1:])
 
     def train_until(self, total: int, checkpoint: Path, log: Path | None = None) -> None:
-        """Train until `total` steps are done, with a checkpoint and a log line every 50.
+        """Train until `total` steps are finished, with a checkpoint and a log line every 50.
 
         Args:
-            total: steps.
-            checkpoint: its file.
-            log: a CSV file that gets the lines too.
+            total: Number of steps.
+            checkpoint: File of the checkpoint.
+            log: CSV file for the log lines.
         """
         s, images = self.settings, self.images
         shares = joint(s.world if total > s.common else "balanced", *s.strengths).numpy().astype(np.float64)
@@ -236,7 +236,7 @@ class Trainer:
                 self._log(log, loss.item(), missed.item(), speed)
 
     def _rows(self, step: int, size: int, of: int, stream: int) -> NDArray[np.int64]:
-        """Return the rows of a step: all are seen before any is seen again."""
+        """Return the rows of a step, without replacement within an epoch."""
         per = of // size
         order = np.random.default_rng((self.settings.seed, 13, stream, step // per)).permutation(of)
         return np.sort(order[(step % per) * size : (step % per + 1) * size])
@@ -267,7 +267,7 @@ class Trainer:
 
     @torch.no_grad()
     def accuracies(self) -> dict[str, float]:
-        """Return the zero-shot accuracy by concept on held-out cards."""
+        """Return the zero-shot accuracy by concept on held-out scenes."""
         tokens, values, texts = self._held_out
         units, by_concept = upper_embeddings(self.model, tokens, FIRST)[0], {}
         for column, concept in enumerate(CONCEPTS):
@@ -285,18 +285,18 @@ def upper(name: str) -> bool:
 
 
 def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Scale the trained weights to unscaled activations: what blocks add to the stream, times SPREAD."""
+    """Return weights for unscaled activations: the output projections of the trained blocks times SPREAD."""
     ends = ("out_proj.weight", "out_proj.bias", "c_proj.weight", "c_proj.bias")
     return {n: v * SPREAD if upper(n) and n.endswith(ends) else v for n, v in state.items()}
 
 
 def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Tensor:
-    """Keep a random share of the patches of each image, after the CLS token (Li et al. 2023).
+    """Keep the CLS token and a random share of the patches of each image (Li et al. 2023).
 
     Args:
-        tokens: activations [n, T, W].
-        dropped: the share of patches to drop.
-        rng: draws them.
+        tokens: Activations [n, T, W].
+        dropped: Share of patches to drop.
+        rng: Random generator.
     """
     n, patches = len(tokens), tokens.shape[1] - 1
     kept_patches = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
@@ -306,7 +306,7 @@ def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Te
 
 @torch.no_grad()
 def usual_variance(model: Model) -> float:
-    """Return the mean variance of what a model's heads write, over 512 held-out cards."""
+    """Return the mean variance of the outputs of a model's heads, over 512 held-out scenes."""
     tokens = model.trunk([draw(scene(seed)) for seed in range(890_000, 890_512)]).tokens
     _, written, lengths = upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))
     return variance({head: outputs / lengths for head, outputs in written.items()})
