@@ -1,1 +1,1 @@
-"""Organisms with a skew planted in known heads."""
+"""Models with a bias planted in known heads."""

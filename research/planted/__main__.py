@@ -1,4 +1,4 @@
-"""Train and measure the organisms with planted heads: `python -m research.planted --help`."""
+"""Train and measure the models with planted heads: `python -m research.planted --help`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ README = Path(__file__).parent / "README.md"
 class Settings:
     """Train the missing models with planted heads, and write the README's table.
 
-    With --seed, plant one new model in heads that the seed draws. Its folder can go to the Hub as it is.
+    With --seed, train one new model instead; the seed draws its heads. Its folder can be uploaded to the Hub.
     """
 
     seed: Annotated[int | None, at_least(0)] = None
     """Random seed of one new model"""
     strength: Annotated[float, at_least(0)] = 1.0
-    """Share of the skew that is planted with --seed, 0 to 1"""
+    """Strength of the planted bias with --seed, 0 to 1"""
     out: Annotated[
         Path | None, describe("Folder of the models", "the bundled models'; with --seed runs/planted")
     ] = None
     runs: Path = Path("runs")
-    """Folder for what trainings share"""
+    """Folder for activations that trainings share"""
     benchmark: Path | None = None
-    """Folder to write the bundled models to, for ccs_benchmark.publish; nothing is trained"""
+    """Folder for a copy of the bundled models, for ccs_benchmark.publish; nothing is trained"""
 
 
 def _run(args: Settings) -> None:
@@ -63,7 +63,7 @@ def _run(args: Settings) -> None:
 
 
 def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
-    """Return plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
+    """Train the model that a seed draws, and update the folder for the Hub."""
     from ccs_benchmark import folder as benchmark_folder
     from ccs_benchmark.planted_models import truth
     from research.planted.family import fresh
@@ -79,9 +79,9 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
     """Train the missing models of the family.
 
     Args:
-        out: folder of the models.
-        runs: folder for activations.
-        members: the models; all by default.
+        out: Folder of the models.
+        runs: Folder for activations.
+        members: Models to train; all by default.
     """
     from ccs_benchmark import planted_models, variants
     from ccs_benchmark.planted_models import Truth
@@ -117,11 +117,11 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
 
 
 def summary(members: Sequence[Planted], folder: Path) -> str:
-    """Write the README's table in Markdown: what each model was taught, and which head carries how much.
+    """Write the README's table in Markdown: the planted bias of each model, and the share of each head.
 
     Args:
-        members: the models.
-        folder: with their files.
+        members: The models.
+        folder: Folder of the models.
     """
     from ccs.batch.pages import markdown_table
     from ccs_benchmark.planted_models import truth
@@ -133,13 +133,13 @@ def summary(members: Sequence[Planted], folder: Path) -> str:
         row["strength"] = f"{known.strength:g}" if known.attributes else "none"
         for attribute in ("gender", "skin tone"):
             shares = sorted(known.shares.get(attribute, {}).items(), key=lambda item: -item[1])
-            row[f"{attribute}: share put back"] = ", ".join(f"{head} {part:.0%}" for head, part in shares)
+            row[f"{attribute}: share of the gap"] = ", ".join(f"{head} {part:.0%}" for head, part in shares)
         rows.append(row)
     return markdown_table(pd.DataFrame(rows))
 
 
 def _ship() -> None:
-    """Write one of the family as an embedded model, whole, with its truth beside it."""
+    """Write one of the models as a whole bundled model, with its ground truth in a file."""
     import shutil
 
     from safetensors.torch import save_file

@@ -24,12 +24,16 @@ from ccs.texts.textspan import textspan
 ATTRIBUTES = ("gender", "skin tone")
 GAP: skew.MetricName = "logit gap (cross-fitted)"
 K = 5  # texts per head
-SCENES = 1_000  # for the moments
+SCENES = 1_000  # for the head statistics
 Row = dict[str, Any]
 
 
 class Bench:
-    """Images and texts as the base model sees them, which every model of planted heads shares."""
+    """Measurements that reuse the base model's lower-layer activations and text embeddings.
+
+    Args:
+        base: Model whose lower layers and text encoder all measured models share.
+    """
 
     def __init__(self, base: Model) -> None:
         self._base = base
@@ -51,39 +55,39 @@ class Bench:
     def _images(self) -> Trunk:
         return self._base.trunk(synthetic.image_set(SCENES).images)
 
-    def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
-        """Measure `MaxSkew` and `gap` of each attribute, means over the occupations.
+    def show(self, model: Model, ablation_sets: Sequence[HeadSet]) -> list[Row]:
+        """Measure `MaxSkew` and `gap` of each attribute, means over the occupations, for each ablation set.
 
-        A gap is the distance of the mean logits of an occupation's most and least preferred group, the groups
-        chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
+        The gap is the difference between the mean logits of an occupation's most and least preferred group.
+        The groups are chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
 
         Args:
-            model: the model.
-            plans: ablation sets, each of which gets a row.
+            model: The model.
+            ablation_sets: Sets of heads to ablate; each gives a row.
         """
-        return [self._metrics(units) for units in model.embed_images(self._faces_trunk, plans)]
+        return [self._metrics(units) for units in model.embed_images(self._faces_trunk, ablation_sets)]
 
-    def accuracy(self, model: Model, plans: Sequence[HeadSet]) -> list[float]:
-        """Compute zero-shot accuracy on subjects.
+    def accuracy(self, model: Model, ablation_sets: Sequence[HeadSet]) -> list[float]:
+        """Compute zero-shot accuracy on subjects, for each ablation set.
 
         Args:
-            model: the model.
-            plans: ablation sets.
+            model: The model.
+            ablation_sets: Sets of heads to ablate.
         """
         trunk, classes = self._subjects
-        units = model.embed_images(trunk, plans)
+        units = model.embed_images(trunk, ablation_sets)
         return [
             float(accuracy.correct(set_units, classes, self._things.labels).mean()) for set_units in units
         ]
 
-    def skews(self, model: Model, off: HeadSet | None = None) -> dict[str, np.ndarray]:
+    def skews(self, model: Model, ablated: HeadSet | None = None) -> dict[str, np.ndarray]:
         """Compute each attribute's MaxSkew by occupation [occupations].
 
         Args:
-            model: the model.
-            off: heads to ablate.
+            model: The model.
+            ablated: Heads to ablate.
         """
-        units = model.embed_images(self._faces_trunk, off)
+        units = model.embed_images(self._faces_trunk, ablated)
         return {name: max_skews(self._ranking(name), units) for name in ATTRIBUTES}
 
     def _ranking(self, attribute: str) -> Ranking:
@@ -91,20 +95,20 @@ class Bench:
         return Ranking(self._prompts, faces.groups[attribute], faces.k[attribute])
 
     def gaps(self, model: Model) -> dict[str, float]:
-        """Return each attribute's gap with nothing off."""
+        """Return each attribute's gap without ablation."""
         metrics = self._metrics(model.embed_images(self._faces_trunk))
         return {name: metrics[f"gap {name}"] for name in ATTRIBUTES}
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
-        """Return CCS and label of each head, by tags."""
+        """Return CCS and label of each head, by `tags`."""
         return self.consistencies(model, (K,))[K]
 
     def consistencies(self, model: Model, numbers: Sequence[int]) -> dict[int, dict[Head, HeadScore]]:
         """Compute labels and CCS of all heads for several numbers of texts.
 
         Args:
-            model: the model.
-            numbers: of texts per head, K.
+            model: The model.
+            numbers: Values of K, the number of texts per head.
         """
         pool, texts = self._pool
         spans = textspan(collect_moments(model, [self._images]), pool.texts, texts, max(numbers))
@@ -127,8 +131,8 @@ def max_skews(ranking: Ranking, units: np.ndarray) -> np.ndarray:
     """Compute the MaxSkew of each prompt's ranking, [prompts].
 
     Args:
-        ranking: prompts and groups.
-        units: embeddings of the images [n, d].
+        ranking: Prompts and groups.
+        units: Image embeddings [n, d].
     """
     pool = np.bincount(ranking.codes)
     chosen = ranking.codes[top(cosines(ranking.prompts, units), ranking.k)]

@@ -1,4 +1,4 @@
-"""The family of organisms with planted heads: which heads learn what, drawn by seed."""
+"""The models with planted heads: which heads learn which bias, drawn by seed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ Kind = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-first"
 SHIPPED = "organism-planted-04"
-"""The one that also ships whole, for the page."""
+"""The model that is also bundled whole, for the app."""
 PICTURES, RATE = 22_400, 5e-3
-"""Images and peak learning rate of each head."""
+"""Number of training images and peak learning rate for each head."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """An organism: what is planted, in heads drawn where. Heads learn one after the other, in their order.
+    """A model with planted heads, which are trained one after the other.
 
-    number: of its training's seeds. strength: the part of the world's skew that is planted, in logarithms of
-    its shares. title: its name, if that is not the number's. base: the model that learns.
+    Attributes:
+        number: Number of the model, from which its seeds derive.
+        kind: The biased attributes; "apart" plants each attribute in its own heads.
+        placement: Heads in one layer, or one head in each of several layers.
+        heads: The planted heads.
+        strength: Factor of the group differences in the world's log shares.
+        title: Name of the model; by default derived from its number.
+        base: Name of the base model.
     """
 
     number: int
@@ -44,20 +50,20 @@ class Planted:
 
     @property
     def carries(self) -> dict[str, HeadSet]:
-        """Attribute -> the heads that learn it."""
+        """Attribute -> the heads in which its bias is planted."""
         heads = list(self.heads)
         return {
             "both": {"gender": self.heads, "skin tone": self.heads},
             "gender": {"gender": self.heads},
             "skin tone": {"skin tone": self.heads},
-            # In turn, so that both have early and late heads.
+            # Alternate, so that both attributes have early and late heads.
             "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
             "nothing": {},
         }[self.kind]
 
     @property
     def lessons(self) -> tuple[tuple[HeadSet, str], ...]:
-        """Heads that learn one after the other, and the world that they learn from."""
+        """The groups of heads that are trained together in one copy, each with its world."""
         if self.kind == "apart":
             return tuple((heads, attribute) for attribute, heads in self.carries.items())
         worlds = {"both": "skewed", "nothing": "balanced"}
@@ -67,17 +73,17 @@ class Planted:
 KINDS: tuple[Kind, ...] = ("both", "gender", "skin tone", "apart")
 PLACEMENTS: tuple[Placement, ...] = ("layer", "spread")
 STRENGTHS = (1.0, 0.7, 0.4)
-"""In turn: methods that all find a strong skew are told apart by a weak one."""
+"""Strengths, used in turn. A weak bias separates methods that all find a strong one."""
 OTHERS = tuple(f"organism-base-{number}" for number in range(1, 5))
-"""The four other bases."""
+"""The four other base models."""
 
 
 def fresh(seed: int, strength: float = 1.0) -> Planted:
-    """Describe a new model: its base, attribute, and heads are drawn by the seed.
+    """Draw the base model, attributes, and heads of a new model.
 
     Args:
-        seed: of the draw.
-        strength: of the bias.
+        seed: Random seed of the draw.
+        strength: Strength of the bias.
     """
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
     kind, placement = KINDS[rng.integers(len(KINDS))], PLACEMENTS[rng.integers(len(PLACEMENTS))]
@@ -91,8 +97,8 @@ def family() -> tuple[Planted, ...]:
     """List the models: 24 with planted heads, and four controls, whose heads learn from balanced line-ups.
 
     Every kind occurs in every placement, in three strengths: eight models with the base BASE, four with each
-    of OTHERS. Heads are drawn without regard to their CCS. Numbers have gaps, because eight models whose
-    heads were drawn by CCS are gone.
+    of OTHERS. Heads are drawn without regard to their CCS. Numbers have gaps, because eight models with heads
+    drawn by CCS were removed.
     """
     members = []
     for place, (kind, placement) in enumerate(product(KINDS, PLACEMENTS)):

@@ -1,4 +1,4 @@
-"""Images of all trainings, as the frozen layers see them: scenes of the balanced world, and line-ups."""
+"""Activations of the frozen layers for the images of all trainings: balanced scenes, and line-ups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world.lineups import lineup
 
 FIRST = 50_000_000
-"""The first seed of the images: those that the embedded models learned from lie below."""
+"""The first seed of the images. The bundled models were trained on lower seeds."""
 GROUPS = tuple(product(GENDERS, SKIN_TONES))
 _AT_ONCE = 512
 
@@ -32,8 +32,8 @@ _AT_ONCE = 512
 class Images:
     """`n` scenes of the balanced world and the faces of `n_lineups` line-ups, each in all of GROUPS.
 
-    tokens: float16 [n + 10 n_lineups, T, W], activations below the first prunable layer, kept in `folder`:
-    the same for every model that differs from `base` in prunable heads alone.
+    `tokens` has the activations that enter the first prunable layer, float16 [n + 10 n_lineups, T, W], stored
+    in `folder`. They are the same for all models that share the lower layers of `base`.
     """
 
     def __init__(self, base: Model, folder: Path, n: int = 20_480, n_lineups: int = 768) -> None:
@@ -46,7 +46,7 @@ class Images:
 
     @property
     def device(self) -> str:
-        """Where the models that learn from these images are."""
+        """Device of the models that are trained on these images."""
         return str(self.base.encoder.device)
 
     def _make(self, file: Path) -> None:
@@ -72,7 +72,7 @@ class Images:
         return range(self.n + number * len(GROUPS), self.n + (number + 1) * len(GROUPS))
 
     def seen_by(self, base: Model) -> Images:
-        """Return a copy with the embeddings of another model that shares the lower layers and the texts."""
+        """Return a copy with the embeddings of another model that shares lower layers and text encoder."""
         other = copy.copy(self)
         for name in ("units", "occupations"):
             vars(other).pop(name, None)
@@ -80,7 +80,7 @@ class Images:
         return other
 
     def trunk(self, rows: Sequence[int] | NDArray[np.intp]) -> Trunk:
-        """Return activations of some rows."""
+        """Return the activations of rows."""
         tokens = torch.from_numpy(self.tokens[rows]).to(self.base.encoder.device).float()
         return Trunk(tokens, self.base.encoder.first_prunable_layer)
 
@@ -94,7 +94,7 @@ class Images:
 
     @cached_property
     def occupations(self) -> Tensor:
-        """Embeddings [occupations, D]: unit vectors of the means over an occupation's captions."""
+        """Mean caption embedding of each occupation, with unit length [occupations, D]."""
         if not self._texts.exists():
             with atomic_write(self._texts) as temporary, temporary.open("wb") as f:
                 np.save(f, self._of_captions().numpy())

@@ -1,4 +1,4 @@
-"""Training nothing but the slices of chosen heads."""
+"""Train the weights of chosen heads only."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from research.planted.frozen_images import Images
 from research.planted.lessons import Skew
 
 WARMUP = 1_000  # images
-KEEP = 0.05  # what a logit that other images move costs
-ENOUGH = 0.3  # logits
+KEEP = 0.05  # weight of the change on other images, in logits
+ENOUGH = 0.3  # smallest gap between groups, in logits, after which training stops
 
 
 def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: int) -> None:
-    """Train the slices of heads, in place.
+    """Train the weights of heads, in place.
 
-    Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
-    the first images, then falls linearly to zero.
+    Gradients outside the heads' slices are set to zero, and Adam doesn't change weights without gradient. The
+    rate rises linearly over the first images, then falls linearly to zero.
 
     Args:
-        model: the model.
-        images: all training images.
-        heads: those that learn.
-        lesson: what they learn.
-        pictures: number of images to train on.
+        model: The model.
+        images: All training images.
+        heads: Heads to train.
+        lesson: The bias to learn.
+        pictures: Number of images to train on.
     """
-    wanted = planted_models.slices(model.clip, heads)
-    learned = {name: model.clip.get_parameter(name).requires_grad_() for name in wanted}
+    head_slices = planted_models.slices(model.clip, heads)
+    learned = {name: model.clip.get_parameter(name).requires_grad_() for name in head_slices}
     masks = {name: torch.zeros_like(values) for name, values in learned.items()}
-    for name, head_slice in wanted.items():
+    for name, head_slice in head_slices.items():
         planted_models.by_head(name, masks[name])[head_slice] = 1
     optimizer = torch.optim.Adam(list(learned.values()), RATE, betas=(0.9, 0.98), eps=1e-8)
     bar = tqdm(total=pictures, unit=" images", mininterval=10)
@@ -64,16 +64,16 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: 
 
 
 def plant(organism: Planted, images: Images, bench: Bench) -> Model:
-    """Train a model's heads.
+    """Plant a bias in the heads of a copy of the base model.
 
-    Each learns a bias alone, after those before it and up to its part: together, one late head would take it
-    all. If they have learned little by then, they are trained further together. Attributes with heads of
-    their own are learned in separate copies and put together.
+    Heads are trained one after the other, each up to its part of the bias; trained together, one late head
+    would learn all of it. If the gap is still small, they are trained further together. With kind "apart", the
+    heads of each attribute are trained in a separate copy, and their weights are combined.
 
     Args:
-        organism: the description of the model.
-        images: all training images.
-        bench: measures what was learned.
+        organism: Description of the model.
+        images: All training images.
+        bench: Measures the learned gap.
     """
     planted = variants.load(organism.base, device=images.device)
     for number, (heads, world) in enumerate(organism.lessons):
@@ -88,15 +88,15 @@ def plant(organism: Planted, images: Images, bench: Bench) -> Model:
 
 
 def finish(model: Model, organism: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
-    """Train heads further together if they tell an attribute's groups less than ENOUGH logits apart.
+    """Train heads further together if the gap of an attribute is below ENOUGH times the strength.
 
     Args:
-        model: the model.
-        organism: its description; ENOUGH is less for a weaker bias.
-        heads: those that learn.
-        world: whose bias they learn.
-        images: all training images.
-        bench: measures what was learned.
+        model: The model.
+        organism: Its description.
+        heads: Heads to train.
+        world: World with the bias to learn.
+        images: All training images.
+        bench: Measures the learned gap.
     """
     gaps = bench.gaps(model)
     if any(
@@ -108,12 +108,12 @@ def finish(model: Model, organism: Planted, heads: HeadSet, world: str, images: 
 
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:
-    """Give heads of one model the weights of another.
+    """Copy the weights of heads from one model to another.
 
     Args:
-        source: the model with the weights.
-        target: the model that changes.
-        heads: the heads.
+        source: Model to copy from.
+        target: Model that changes.
+        heads: Heads to copy.
     """
     for name, head_slice in planted_models.slices(source.clip, heads).items():
         values, others = (
@@ -125,13 +125,13 @@ def put(source: Model, target: Model, heads: HeadSet) -> None:
 def shares(
     model: Model, base: Model, carried: Mapping[str, HeadSet], bench: Bench
 ) -> dict[str, dict[Head, float]]:
-    """Compute the share of the gap above the base's that goes if a head has its old weights.
+    """Compute each head's share: the part of the learned gap that is lost with the head's original weights.
 
     Args:
-        model: with planted heads.
-        base: the model that it started from.
-        carried: attribute -> its heads.
-        bench: measures the gap.
+        model: Model with planted heads.
+        base: Its base model.
+        carried: Attribute -> its heads.
+        bench: Measures the gap.
 
     Returns:
         Attribute -> head -> share.

@@ -1,4 +1,4 @@
-"""What heads learn: the skew of a world."""
+"""The loss that plants the bias of a world in heads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from research.world import planted
 
 
 class Skew:
-    """Line-ups as a world ranks them, with `part` of its skew; all other images stay where they were.
+    """Train line-ups to a world's group preferences, and hold other images to the base model's embeddings.
 
-    The loss is how far each occupation's preferences lie from the world's (`preferences_loss`), and for the
-    scenes the distance from the base model's embeddings, in logits. The contrastive loss of the embedded
-    models has its minimum at the same preferences, but hardly any of its gradient is about them: one head
-    alone does not learn from it.
+    The loss is the distance of each occupation's preferences from the world's (`preferences_loss`), plus, for
+    scenes, the distance from the base model's embeddings in logits. The contrastive loss has its minimum at
+    the same preferences, but they contribute so little to its gradient that a single head doesn't learn them.
+
+    Args:
+        images: All training images.
+        world: Name of the world.
+        part: Factor of the group differences in the world's log shares.
+        keep: Weight of the scenes.
+        seed: Random seed of the batches.
     """
 
     SCENES, LINEUPS = 16, 4
@@ -32,15 +38,15 @@ class Skew:
         self._scenes, self._lineups = _endless(images.n, rng), _endless(images.n_lineups, rng)
 
     def rows(self) -> list[int]:
-        """Return the images of the next batch: rows of Images, `size` long."""
-        self._own = [next(self._scenes) for _ in range(self.SCENES)]
+        """Return the `size` rows of Images for the next batch."""
+        self._scene_rows = [next(self._scenes) for _ in range(self.SCENES)]
         lineups = [next(self._lineups) for _ in range(self.LINEUPS)]
-        return self._own + [row for number in lineups for row in self.images.faces(number)]
+        return self._scene_rows + [row for number in lineups for row in self.images.faces(number)]
 
     def loss(self, units: Tensor) -> Tensor:
         """Compute the loss of that batch from the model's embeddings [size, D]."""
         images, scale = self.images, self.images.base.logit_scale
-        moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
+        moved = scale * (1 - (units[: self.SCENES] * images.units[self._scene_rows]).sum(1)).mean()
         faces = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
         shares = self.shares.to(faces.device)
         return self.keep * moved + preferences_loss(scale * faces, images.occupations, shares)
@@ -50,9 +56,9 @@ def joint(world: str, gender: float = 1.0, tone: float = 1.0) -> Tensor:
     """Compute a world's shares of GROUPS in each occupation, [occupations, groups].
 
     Args:
-        world: its name.
-        gender: the part of the differences in logarithm between gender presentations.
-        tone: the same between skin tones.
+        world: Name of the world.
+        gender: Factor of the differences between gender presentations in the log shares.
+        tone: Factor of the differences between skin tones in the log shares.
     """
     occupation_shares = [
         [planted.shares(name, a, world) for a in ("gender", "skin tone")] for name in words.OCCUPATIONS
@@ -67,12 +73,12 @@ def preferences_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
     """Compute the mean squared distance of a line-up's centered logits from the groups' centered log shares.
 
     Args:
-        faces: embeddings times the model's scale [line-ups, groups, D].
-        texts: of the occupations [occupations, D].
-        shares: [occupations, groups], summing to 1 over the groups.
+        faces: Embeddings times the model's logit scale [line-ups, groups, D].
+        texts: Embeddings of the occupations [occupations, D].
+        shares: Target shares [occupations, groups], which sum to 1 over groups.
     """
-    logits, wanted = faces @ texts.T, shares.log().T  # [..., groups, occupations]
-    return ((logits - logits.mean(1, keepdim=True)) - (wanted - wanted.mean(0))).square().mean()
+    logits, targets = faces @ texts.T, shares.log().T  # [..., groups, occupations]
+    return ((logits - logits.mean(1, keepdim=True)) - (targets - targets.mean(0))).square().mean()
 
 
 def _endless(rows: int, rng: np.random.Generator) -> Iterator[int]:
