@@ -67,8 +67,8 @@ def plant(organism: Planted, images: Images, bench: Bench) -> Model:
     """Plant a bias in the heads of a copy of the base model.
 
     Heads are trained one after the other, each up to its part of the bias; trained together, one late head
-    would learn all of it. If the gap is still small, they are trained further together. With kind "apart", the
-    heads of each attribute are trained in a separate copy, and their weights are combined.
+    would learn all of it. If the gap is still small, they are trained further together. With kind "apart",
+    the heads of each attribute are trained in a separate copy, and their weights are combined.
 
     Args:
         organism: Description of the model.

@@ -14,11 +14,7 @@ from ccs.metrics.stats import Effect
 from ccs.results import Results, queries
 from research.rank_correlation import correlation
 
-CONCLUSIONS = {
-    "confirmed": "a positive correlation",
-    "rejected": "a negative correlation",
-    "inconclusive": "no evidence of a correlation",
-}
+WORDS = {"confirmed": "a positive", "rejected": "a negative", "inconclusive": "no evidence of a"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Correlated:
         if np.isnan(effect.value):
             return f"no correlation can be computed ({'too few heads' if self.n < 4 else 'all equal'})"
         numbers = f"rho {effect.value:+.2f}, 95% CI {interval(effect, digits=2)}, p {p_text(effect.p_value)}"
-        return f"{CONCLUSIONS[stats.conclusion(effect, expected='above')]} ({numbers}, {self.n} heads)"
+        return f"{WORDS[stats.conclusion(effect, expected='above')]} correlation ({numbers}, {self.n} heads)"
 
 
 def with_ccs(name: str, results: Results, measured: Mapping[Head, float]) -> Correlated:
