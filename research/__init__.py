@@ -1,1 +1,1 @@
-"""How the embedded models were made, and what was learned from planted bias; nothing imports it."""
+"""How the bundled models were made, and experiments on bias trained into them. Nothing else imports it."""

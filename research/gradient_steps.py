@@ -1,4 +1,4 @@
-"""Steps of AdamW on some parameters of a model, everything else as it is."""
+"""Train some parameters of a model with AdamW."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ccs.files import atomic_write
 from ccs.model.model import Model
 
 OWN_OF_HEADS = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.weight")
-"""Ends of the names of what heads have of their own (they share the output projection's bias)."""
+"""Ends of the names of parameters that belong to single heads (all share the output projection's bias)."""
 
 
 def parameter_names(model: Model, blocks: str, ends: Sequence[str], first: int = 0) -> list[str]:
-    """List the parameters of an encoder's blocks that should learn.
+    """List the parameters of an encoder's blocks to train.
 
     Args:
-        model: the model.
-        blocks: the start of the names of the encoder's blocks.
-        ends: parts of names, of which a parameter holds one.
-        first: the first block that learns.
+        model: The model.
+        blocks: Start of the names of the encoder's blocks.
+        ends: Parts of names; a parameter's name has one of them.
+        first: First block to train.
     """
     return [
         name
@@ -48,17 +48,17 @@ def learn(
 ) -> Model:
     """Train parameters with AdamW, in place, or continue from the checkpoint.
 
-    The rate rises linearly over `warmup` steps and falls linearly to zero.
+    The learning rate rises linearly over `warmup` steps and falls linearly to zero.
 
     Args:
-        model: the model.
-        names: of the parameters.
-        loss_of: from a step's number to its loss.
-        title: of the progress bar.
-        steps: in all.
-        rate: the peak rate.
-        warmup: steps.
-        checkpoint: its file; None keeps none.
+        model: The model.
+        names: Names of the parameters.
+        loss_of: Returns the loss of a step, given its number.
+        title: Title of the progress bar.
+        steps: Total number of steps.
+        rate: Peak learning rate.
+        warmup: Number of warm-up steps.
+        checkpoint: File of the checkpoint. Default: none.
     """
     learned = [model.clip.get_parameter(name).requires_grad_() for name in names]
     optimizer, done = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=0.0), 0
@@ -72,7 +72,7 @@ def learn(
         optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / warmup) * (1 - step / steps)
         loss = loss_of(step)
         if not torch.isfinite(loss):
-            raise InputError(f"Training of {title} diverged (the loss is not finite).")
+            raise InputError(f"Training of {title} diverged (the loss isn't finite).")
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(learned, 1.0)

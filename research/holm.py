@@ -9,7 +9,7 @@ from ccs.metrics.stats import Floats
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjust p-values [tests] for the family-wise error (Holm 1979); NaN (no test) stays NaN."""
+    """Adjust p-values [tests] for the family-wise error (Holm 1979); NaN stays NaN."""
     adjusted = np.array(p_values, dtype=np.float64)
     known = np.flatnonzero(np.isfinite(adjusted))
     order = known[np.argsort(adjusted[known], kind="stable")]

@@ -1,4 +1,4 @@
-"""Files of models as `ccs_benchmark` and `ccs.load` read them: slices of heads, parameters, words."""
+"""Write model files that `ccs_benchmark` and `ccs.load` read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def save_planted(clip: Any, known: Truth, file: Path) -> None:
 
     Args:
         clip: open_clip's module.
-        known: the ground truth about it.
-        file: where to write.
+        known: Its ground truth.
+        file: Output file.
     """
     held = {
         name: by_head(name, clip.get_parameter(name).detach().cpu())[head_slices].half().contiguous()
@@ -33,11 +33,11 @@ def save_planted(clip: Any, known: Truth, file: Path) -> None:
 
 
 def as_json(known: object, indent: int | None = None) -> str:
-    """Format what is known of a model as its file holds it.
+    """Convert a model's ground truth to JSON.
 
     Args:
-        known: a `Truth` or `KnownHeads`.
-        indent: as in `json.dumps`.
+        known: A `Truth` or `KnownHeads`.
+        indent: As in `json.dumps`.
     """
     return TypeAdapter(type(known)).dump_json(known, indent=indent).decode()
 
@@ -49,10 +49,10 @@ def save_variant(
 
     Args:
         clip: open_clip's module.
-        parameters: their names.
-        metadata: of the file.
-        file: where to write.
-        base: the module from which differences are written; None writes float16 values.
+        parameters: Names of the parameters.
+        metadata: Metadata of the file.
+        file: Output file.
+        base: The base module, to write int8 differences from it. Default: write float16 values.
     """
     held = {}
     for name in parameters:
@@ -67,7 +67,7 @@ def save_variant(
 
 
 def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights with only the nonzero embeddings of words, and which words these are."""
+    """Keep only the nonzero word embeddings of weights, and add the indices of these words."""
     rows = weights[EMBEDDING]
     words = rows.any(1).nonzero()[:, 0]
     return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024): momentum made orthogonal, for matrices and convolutions."""
+"""Muon (Jordan et al. 2024): orthogonalized momentum for matrices and convolutions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 class Muon(torch.optim.Optimizer):
     """Muon for matrices and convolutions.
 
-    `torch.optim.Muon` takes only matrices. This one takes convolutions as matrices [out, rest], and of a
-    weight with three times as many rows as columns (queries, keys, values) each third by itself.
+    `torch.optim.Muon` takes only matrices. This version treats a convolution as a matrix [out, rest], and
+    each third of a weight with three times as many rows as columns (queries, keys, values) as one matrix.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
@@ -42,8 +42,8 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     """Bring all singular values of matrices near one, by Newton-Schulz steps.
 
     Args:
-        matrices: [g, rows, columns].
-        steps: how many.
+        matrices: Matrices [g, rows, columns].
+        steps: Number of steps.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices

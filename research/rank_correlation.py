@@ -1,4 +1,4 @@
-"""Spearman's correlation with its interval and p-value, by resampling and by permuting."""
+"""Spearman's correlation with a bootstrap interval and a permutation p-value."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
     """Compute Spearman's correlation: bootstrap over the pairs, p by permutation.
 
     Args:
-        x: [n], n >= 4.
-        y: [n].
-        seed: of the draws.
+        x: Values [n], n >= 4.
+        y: Values [n].
+        seed: Random seed of the resamples.
 
     Returns:
         The effect, NaN if x or y doesn't vary.
     """
     left, right = vector(x, "x values", fewest=4), vector(y, "y values", fewest=4)
     if len(left) != len(right):
-        raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
+        raise InputError(
+            f"A correlation needs equally many x and y values; got {len(left)} and {len(right)}."
+        )
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return Effect(*[float("nan")] * 4)
     rng, n = np.random.default_rng(seed), len(left)
 
     def measured(a: Floats, b: Floats) -> Floats:
-        """Return correlation of each row of a with the same row of b: [rows]; 0 where a row is constant.
+        """Correlate each row of a with the same row of b: [rows]; 0 if a row is constant.
 
         Args:
             a: Values [rows, columns].

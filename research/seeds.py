@@ -1,4 +1,4 @@
-"""Figures over random seeds, such as several trainings of one recipe."""
+"""Means over random seeds, such as repeated trainings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccs.metrics.stats import LEVEL, Estimate, vector
 
 
 def over_seeds(values: ArrayLike) -> Estimate:
-    """Mean over random seeds with Student's t interval for that mean; one seed has no interval (NaN)."""
+    """Return the mean over random seeds with Student's t interval (NaN with one seed)."""
     array = vector(values, "values of the seeds")
     mean, count = float(array.mean()), len(array)
     error = array.std(ddof=1) / np.sqrt(count) if count > 1 else float("nan")

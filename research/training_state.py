@@ -1,4 +1,4 @@
-"""Save and load the state of a training: its model, its optimizers, and what it has counted."""
+"""Save and load the state of a training: model, optimizers, and counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ccs.files import atomic_write
 
 MODULES = ("model", "muon", "adam")
-"""The attributes of a trainer with a state of their own."""
+"""Attributes of a trainer that have a state dict."""
 
 
 def save_state(trainer: Any, path: Path, counters: Sequence[str]) -> None:

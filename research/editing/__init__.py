@@ -1,1 +1,1 @@
-"""What edited heads cost, next to ablated heads, over the benchmark's models with known bias."""
+"""Accuracy lost by editing and ablating heads of the benchmark's models with known bias."""

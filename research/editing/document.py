@@ -186,11 +186,11 @@ def _digits(column: str) -> int:
 
 
 def draw_frontiers(means: Means, title: str) -> str:
-    """Draw MaxSkew against accuracy on occupations, a line per way, for light and dark pages.
+    """Draw MaxSkew against accuracy on occupations, with a line per method, for light and dark pages.
 
     Args:
-        means: condition -> column -> mean over base models.
-        title: of the figure.
+        means: Condition -> column -> mean over base models.
+        title: Title of the figure.
     """
     points = {
         name: (columns["max_skew"].value, columns["occupations"].value) for name, columns in means.items()

@@ -1,4 +1,4 @@
-"""Measure ablation and edits of the same heads on models with known bias, on faces that no fit saw."""
+"""Measure ablation and edits of the same heads on models with known bias, on held-out faces."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ccs_benchmark.mitigation_scoring import learned
 
 ATTRIBUTES = ("gender", "skin tone")
 SIZES = (2, 4, 8)
-"""Heads that are ablated, first by the learned mask."""
+"""Numbers of ablated heads, ranked by the learned mask."""
 EDITED = 4
-"""Heads that are edited, first by the learned mask; or all."""
+"""Number of edited heads, ranked by the learned mask. All heads are edited, too."""
 WEAK = 0.5
-"""A second strength of preservation: less is erased."""
+"""A second strength of preservation, with which less is erased."""
 FIT_SEED, TEST_SEED = 77, 40
-"""Seeds of labeled images to preserve (fitting), and of faces (measuring)."""
+"""Seeds of the labeled images to preserve (for fitting) and of the faces (for measuring)."""
 NOTHING, LEACE = "nothing", "LEACE on embeddings"
 
 
 class Images:
-    """Activations that all models of one base model share, since they differ from layer 4 on.
+    """Activations that all models of a base model share, because they differ only from layer 4 on.
 
     Args:
         base: The base model.
@@ -58,7 +58,7 @@ class Images:
         self.seen = base.trunk(self.faces.images)
         trunk: Any = base.trunk(fresh.images)
         self.fresh = replace(fresh, images=trunk)
-        self.kept = Trunk.joined([base.trunk(dataset.images) for dataset in preserved_sets])
+        self.preserved = Trunk.joined([base.trunk(dataset.images) for dataset in preserved_sets])
         self.tests = {dataset.name: base.trunk(dataset.images) for dataset in (self.controls, self.workers)}
 
 
@@ -66,13 +66,13 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
     """Measure all conditions on one model and attribute.
 
     Args:
-        model: with a bias.
-        images: as its base sees them.
-        attribute: the groups to erase.
+        model: A model with a bias.
+        images: Activations of its base.
+        attribute: The attribute to erase.
 
     Returns:
-        A row per condition: `max_skew` and `other_skew` (of the other attribute), and shares of right answers
-        on `occupations` and `subjects`.
+        A row per condition: `max_skew`, `other_skew` (MaxSkew by the other attribute), and accuracy on
+        `occupations` and `subjects` as shares of 1.
     """
     task = make_task(model, images.faces, images.controls, attribute)
     task = replace(task, people=images.seen, controls=images.tests[images.controls.name])
@@ -98,7 +98,7 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
 
 
 def _refuse_reading() -> Reading:
-    raise AssertionError("the learned mask reads no texts")
+    raise AssertionError("The learned mask uses no texts.")
 
 
 def _conditions(
@@ -112,7 +112,7 @@ def _conditions(
             strength: The weight of the labeled images to preserve. Default: 0, none.
         """
         change = Intervention(dict.fromkeys(heads, f"erase:{attribute}"))
-        preserve = Preserved(images.kept, images.labels, strength=strength) if strength else None
+        preserve = Preserved(images.preserved, images.labels, strength=strength) if strength else None
         return fit_edits(model, change, images.seen, images.faces.groups, preserve)[0]
 
     yield NOTHING, HeadSet()
@@ -125,7 +125,7 @@ def _conditions(
 
 
 def _leace(model: Model, images: Images, evidence: Evidence) -> Affine:
-    people, preserved = evidence.units, model.embed_images(images.kept)
+    people, preserved = evidence.units, model.embed_images(images.preserved)
     return least_change(people, evidence.codes, np.concatenate([people, preserved]))
 
 
@@ -150,7 +150,7 @@ def _measure(
 
 
 def cases() -> list[tuple[str, str, str]]:
-    """Return base model, model, and attribute of every case, naturally biased models first."""
+    """Return base model, model, and attribute of every case, models with a learned bias first."""
     names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
     all_cases = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
     families = ("attention", "all", "planted", "mlps")
@@ -159,7 +159,7 @@ def cases() -> list[tuple[str, str, str]]:
 
 
 def measure_cases(file: Path) -> None:
-    """Measure the cases that a table lacks, and add each to it as soon as it is done."""
+    """Measure the cases missing from a table, and add each when it is done."""
     base, images = "", None
     for origin, name, attribute in cases():
         known = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["model", "attribute"])

@@ -1,4 +1,4 @@
-"""Compare what heads say before and after an edit: `python -m research.editing.labels MODEL ATTRIBUTE`."""
+"""Compare labels and CCS before and after an edit: `python -m research.editing.labels MODEL ATTRIBUTE`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ccs_benchmark import planted_models
 
 
 def compare_labels(name: str, attribute: str) -> pd.DataFrame:
-    """Read every head's label and CCS before and after an edit of all heads with classes preserved.
+    """Compute every head's label and CCS before and after an edit of all heads that preserves classes.
 
     Args:
-        name: a model of the benchmark.
-        attribute: the groups to erase.
+        name: A model of the benchmark.
+        attribute: The attribute to erase.
     """
     model = planted_models.load(name)
     preserve = synthetic.classification_set("occupations", seed=77)

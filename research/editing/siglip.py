@@ -1,11 +1,11 @@
-"""A SigLIP-style toy, and what edits of its heads do next to ablation: `python -m research.editing.siglip`.
+"""Edits and ablation of the heads of a SigLIP-style toy model: `python -m research.editing.siglip`.
 
-`--run` trains (20 minutes of one core, resumable) and measures first.
+`--run` first trains the model (20 minutes on one core, resumable) and measures it.
 
-The lower four layers and the texts are the first model's and stay as they are. The upper four layers start
-from the first model's. The tokens are read by an attention pool with an MLP after it, so the embedding isn't
-linear in what heads write. The loss is SigLIP's (Zhai et al. 2023, arXiv 2303.15343): of scenes against
-captions, and of line-ups of a skewed world against the names of their occupations.
+The lower four layers and the text encoder are `organism-first`'s, and fixed. The upper four layers start from
+`organism-first`. An attention pool with an MLP reads the tokens, so the embedding isn't linear in the heads'
+outputs. The loss is SigLIP's (Zhai et al. 2023, arXiv 2303.15343), on scenes with captions, and on line-ups
+of a biased world with the names of occupations.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from research.world.organism_training import MODEL_CFG
 CELLS, RUNS = Path(__file__).with_name("siglip.csv"), Path("runs")
 STEPS, RATE, WARMUP = 1_200, 1e-3, 100
 SCENES, LINEUPS, OCCUPATIONS = 128, 4, 4
-"""Images of a step: scenes, line-ups, and occupations of a line-up."""
+"""Per step: number of scenes and line-ups; per line-up: number of occupations."""
 BIAS = -10.0
-"""The first bias of the logits, SigLIP's."""
+"""Initial logit bias, as in SigLIP."""
 _NAMES = {
     "conv1": "patch_embed.proj",
     "ln_pre": "norm_pre",
@@ -55,15 +55,15 @@ _NAMES = {
     "class_embedding": "cls_token",
     "positional_embedding": "pos_embed",
 }
-"""Parts of open_clip's names of weights, and timm's."""
+"""open_clip's parts of weight names -> timm's."""
 
 
 def start_model(base: Model, seed: int = 0) -> Model:
-    """Give a model an attention pool with an MLP in place of its CLS read-out, in place.
+    """Replace a model's CLS read-out by an attention pool with an MLP, in place.
 
     Args:
-        base: the first model, which keeps its blocks and texts.
-        seed: of the new weights.
+        base: `organism-first`, which keeps its blocks and text encoder.
+        seed: Seed of the new weights.
     """
     torch.manual_seed(seed)
     vision, dim = MODEL_CFG["vision_cfg"], MODEL_CFG["embed_dim"]
@@ -76,8 +76,10 @@ def start_model(base: Model, seed: int = 0) -> Model:
         for old, new in _NAMES.items():
             name = name.replace(old, new)
         weights[name] = values
-    wanted = visual.trunk.state_dict()
-    weights = {name: weights[name].reshape(wanted[name].shape) for name in wanted if name in weights}
+    timm_weights = visual.trunk.state_dict()
+    weights = {
+        name: weights[name].reshape(timm_weights[name].shape) for name in timm_weights if name in weights
+    }
     visual.trunk.load_state_dict(weights, strict=False)
     visual.preprocess_cfg = base.preprocess_config
     base.use_image_encoder(visual)
@@ -89,8 +91,8 @@ def upper_units(visual: TimmModel, tokens: Tensor) -> Tensor:
     """Compute unit embeddings [n, D].
 
     Args:
-        visual: the toy's image encoder.
-        tokens: activations [n, T, W] that enter layer FIRST.
+        visual: The toy model's image encoder.
+        tokens: Inputs of layer FIRST [n, T, W].
     """
     for block in visual.trunk.blocks[FIRST:]:
         tokens = block(tokens)
@@ -99,12 +101,12 @@ def upper_units(visual: TimmModel, tokens: Tensor) -> Tensor:
 
 
 def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
-    """Train the toy, or go on from its last checkpoint.
+    """Train the toy model, or continue from its last checkpoint.
 
     Args:
-        runs: folder for activations and the checkpoint.
-        seed: of new weights and of the order of images.
-        steps: of the optimizer.
+        runs: Folder for activations and the checkpoint.
+        seed: Seed of new weights and of the order of images.
+        steps: Number of optimizer steps.
     """
     base, model = variants.load(BASE), start_model(variants.load(BASE), seed)
     runs.mkdir(parents=True, exist_ok=True)
@@ -151,7 +153,7 @@ def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
 
 
 def measure(model: Model) -> pd.DataFrame:
-    """Measure ablation, edits, and LEACE on the toy, by both attributes, on fresh faces."""
+    """Measure ablation, edits, and LEACE on the toy model, for both attributes, on fresh faces."""
     images = frontiers.Images(model)
     cases = [
         frontiers.measure_case(model, images, attribute).assign(attribute=attribute)

@@ -1,1 +1,1 @@
-"""How well maps find what a card shows, judged by the pixels that the drawn world knows."""
+"""How well heat maps locate the objects of synthetic scenes, whose masks are known."""

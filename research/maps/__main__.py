@@ -1,4 +1,4 @@
-"""Judge maps by the pixels that cards show, or by masks of photographs: `python -m research.maps --help`."""
+"""Score heat maps by masks of synthetic scenes or of photographs: `python -m research.maps --help`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PAGE = Path(__file__).with_name("README.md")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Score maps on cards of the synthetic world, whose pixels are known, and update research/maps/README.md.
+    """Score heat maps on synthetic scenes, whose masks are known, and update research/maps/README.md.
 
-    With --photographs, score them on photographs instead, and print the table.
+    With --photographs, score them on photographs instead and print the table.
     """
 
     model: str = "organism"
-    """Model of the synthetic world, or with --photographs any"""
+    """Model of the synthetic world; with --photographs, any model"""
     photographs: str | None = None
-    """A Parquet file with columns image and mask"""
-    images: Annotated[int | None, at_least(1), describe("Number of --photographs, at most", "all")] = None
+    """Parquet file with columns image and mask"""
+    images: Annotated[int | None, at_least(1), describe("Maximum number of --photographs", "all")] = None
     cards: Annotated[int, at_least(2)] = 100
-    """Number of cards of each concept"""
+    """Number of scenes per concept"""
     page: Path = PAGE
     """Page whose table is updated"""
 
@@ -61,8 +61,8 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
     """Write the tables in Markdown: all concepts together, then average precision and mIoU of each.
 
     Args:
-        figures: (concept, method) -> average precision and mIoU.
-        of: head -> the concept that it was taught.
+        figures: (method, concept) -> average precision and mIoU.
+        of: Head -> its label.
     """
     from research.maps.judged_maps import METHODS
 
@@ -84,7 +84,7 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
                 "–" if estimates is None else " · ".join(in_brackets(estimate, 2) for estimate in estimates)
             )
         parts.append(row)
-    caption = "By concept, with the number of heads that its texts name: average precision · mIoU."
+    caption = "Average precision · mIoU by concept, with the number of heads whose texts get this label."
     return "\n\n".join([markdown_table(pd.DataFrame(whole)), caption, markdown_table(pd.DataFrame(parts))])
 
 

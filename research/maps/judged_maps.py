@@ -1,10 +1,10 @@
-"""Maps of patches against masks of pixels, on cards of the drawn world.
+"""Score patch maps by pixel masks, on scenes of the synthetic world.
 
-A factor's pixels are those in which the card differs from the same card drawn without it. A map is judged as
-by Chefer et al. 2021 (arXiv 2012.09838), whose protocol Gandelsman et al. 2024 (arXiv 2310.05916) use for
-their heads: interpolated to the image's size, precision of pixels averaged over recalls, image by image; and
-with pixels above the map's mean taken for the object, intersection over union, summed over images, of object
-and ground, and the mean of the two.
+An object's mask is the set of pixels that change if the scene is drawn without the object. The scores follow
+Chefer et al. 2021 (arXiv 2012.09838), whose protocol Gandelsman et al. 2024 (arXiv 2310.05916) use for heads.
+A map is interpolated to the image's size. Average precision is over pixels, per image. For mIoU, pixels above
+the map's mean are the predicted object; intersection over union is summed over images, and averaged over
+object and background.
 """
 
 from __future__ import annotations
@@ -31,45 +31,47 @@ from research.world.head_lessons import CONCEPTS, concept_texts, factor_of, valu
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 FIRST = 830_000
-"""The first seed of the cards."""
+"""First seed of the scenes."""
 LOOKS, LOOKS_OWN = "attention, last layer", "attention, heads of the concept"
-WHOLE, CONTRAST = "written, all heads", "the same, less the mean text"
-OWN, RANDOM = "heads of the concept, less the mean text", "as many random heads"
-BEST = "covered share of each patch"
+WHOLE, CONTRAST = "text direction, all heads", "text minus mean text, all heads"
+OWN, RANDOM = "text minus mean text, heads of the concept", "text minus mean text, random heads"
+BEST = "ground truth by patch"
 METHODS = (LOOKS, WHOLE, CONTRAST, LOOKS_OWN, OWN, RANDOM, BEST)
-"""BEST is no method but the truth, as coarse as the patches."""
+"""BEST isn't a method: it is the mask at the resolution of patches, an upper bound."""
 SETS, DRAWS = 20, 1_000
-"""Random sets of heads, and resamples of the cards."""
+"""Number of random sets of heads, and of bootstrap resamples of the scenes."""
 
 
 def mask(s: Scene, concept: str) -> Bools:
-    """Draw the pixels [height, width] of what a scene shows of a concept.
+    """Return the mask [height, width] of a concept's object in a scene.
 
     Args:
-        s: the scene.
-        concept: one of CONCEPTS.
+        s: The scene.
+        concept: One of CONCEPTS.
     """
-    gone: dict[str, Any] = {factor_of(concept): ""}
-    changed: Bools = (np.asarray(draw(s)) != np.asarray(draw(replace(s, **gone)))).any(-1)
+    without_object: dict[str, Any] = {factor_of(concept): ""}
+    changed: Bools = (np.asarray(draw(s)) != np.asarray(draw(replace(s, **without_object)))).any(-1)
     return changed
 
 
 def cards(concept: str, n: int) -> list[Scene]:
-    """Return the first scenes that show something of a concept.
+    """Return the first scenes with an object of a concept.
 
     Args:
-        concept: one of CONCEPTS.
-        n: how many.
+        concept: One of CONCEPTS.
+        n: Number of scenes.
     """
     return list(islice((s for s in map(scene, count(FIRST)) if value_of(concept, s)), n))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What one map, or several random ones, reached on each of n cards.
+    """Scores of one map, or of several random ones, on each of n scenes.
 
-    precision [n]: mean over the maps of the average precision of pixels. cut, union [n, 2]: of object and
-    ground, summed over the maps.
+    Attributes:
+        precision: Average precision of pixels [n], mean over the maps.
+        cut: Intersection of object and background [n, 2], summed over the maps.
+        union: Their union [n, 2], summed over the maps.
     """
 
     precision: Floats
@@ -77,17 +79,17 @@ class Judged:
     union: Floats
 
     def figures(self, weights: Floats) -> Floats:
-        """Mean average precision and mean intersection over union [2, draws]; weights [draws, n]."""
+        """Return mean average precision and mIoU [2, draws] for weights of the scenes [draws, n]."""
         overlap = (weights @ self.cut) / (weights @ self.union)
         return np.stack([weights @ self.precision / weights.sum(1), overlap.mean(1)])
 
 
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
-    """Judge maps by masks.
+    """Score maps by masks.
 
     Args:
-        maps: of one or several methods for the same scenes, each [n, rows, columns].
-        masks: each [height, width].
+        maps: Maps of one or several methods for the same scenes, each [n, rows, columns].
+        masks: Masks, each [height, width].
     """
     precision, cut, union = np.zeros(len(masks)), np.zeros((len(masks), 2)), np.zeros((len(masks), 2))
     for method_maps in maps:
@@ -102,11 +104,11 @@ def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judge
 
 
 def enlarged(values: NDArray[np.floating], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Interpolate a map at every pixel.
+    """Interpolate a map to every pixel.
 
     Args:
-        values: [rows, columns].
-        shape: height and width.
+        values: The map [rows, columns].
+        shape: Height and width.
     """
     tensor = torch.from_numpy(np.asarray(values, np.float32))[None, None]
     whole: NDArray[np.float32] = torch.nn.functional.interpolate(tensor, shape, mode="bilinear")[0, 0].numpy()
@@ -117,8 +119,8 @@ def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
     """Compute the share of each patch that a mask covers.
 
     Args:
-        object_pixels: the mask [height, width].
-        grid: rows and columns of patches.
+        object_pixels: The mask [height, width].
+        grid: Rows and columns of patches.
     """
     rows, columns = grid
     cells = object_pixels.reshape(
@@ -129,7 +131,7 @@ def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
 
 
 def labels(model: Model) -> Mapping[Head, str]:
-    """Label each head by its texts, as a user without an LLM does."""
+    """Label each head by its texts, with the tag-based judge."""
     return {
         head: str(score.label)
         for head, score in read_heads(model, open_images("world", READ_IMAGES), "world").scores.items()
@@ -137,13 +139,13 @@ def labels(model: Model) -> Mapping[Head, str]:
 
 
 def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:
-    """Judge each method on scenes that show a concept.
+    """Score each method on scenes that show a concept.
 
     Args:
-        model: the model.
-        of: head -> the concept that it was taught.
-        n: number of scenes.
-        concept: one of CONCEPTS.
+        model: The model.
+        of: Head -> its label.
+        n: Number of scenes.
+        concept: One of CONCEPTS.
     """
     scenes = cards(concept, n)
     images, masks = [draw(s) for s in scenes], [mask(s, concept) for s in scenes]
@@ -172,9 +174,10 @@ def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str,
 def figures(
     judged_by_concept: Mapping[str, Mapping[str, Judged]],
 ) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
-    """Return average precision and mIoU by (method, concept); "mean" is over concepts of all methods.
+    """Return average precision and mIoU by (method, concept).
 
-    Intervals: cards resampled within a concept, the same for all methods.
+    The concept "mean" is the mean over the concepts that have all methods. Intervals are bootstraps over the
+    scenes of a concept, with the same resamples for all methods.
     """
     out, drawn = {}, dict[tuple[str, str], Floats]()
     for place, (concept, methods) in enumerate(judged_by_concept.items()):

@@ -1,11 +1,11 @@
-"""Maps against masks of photographs, as Gandelsman et al. 2024 judge them (arXiv 2310.05916).
+"""Score maps by masks of photographs, with the protocol of Gandelsman et al. 2024 (arXiv 2310.05916).
 
-Along the class that the model answers, of ImageNet's 1,000 with its 80 templates, less the mean of all: what
-each patch sends through all heads. Interpolated, what is below zero is set to zero and the largest value to
-one. Pixels above the map's mean are taken for the thing: accuracy and intersection over union are of pixels
-of all images, average precision of each image's, in which thing and ground both count as something to find.
+The map is the contribution of each patch through all heads along the text of the predicted class (ImageNet's
+1,000 classes, 80 templates) minus the mean text. It is interpolated, negative values are set to zero, and it
+is scaled to at most one. Pixels above the map's mean are the predicted object. Accuracy and intersection over
+union are over the pixels of all images. Average precision is per image, and counts object and background.
 
-Where their code squeezes a mask to the square that its image is cropped to, here the mask is cropped as well.
+The authors' code resizes a mask to a square but crops its image. We crop both.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def run(
     classes: Sequence[str] = open_clip.IMAGENET_CLASSNAMES,
     prompts: Sequence[str] = (),
 ) -> dict[str, Judged]:
-    """Judge the map, and the attention of the last layer's heads, on images with masks.
+    """Score the map, and the attention of the last layer's heads, on images with masks.
 
     Args:
         model: The model.
         photographs: The images.
-        shown: Each image's mask, not black where its object is.
+        shown: Each image's mask; pixels of its object aren't black.
         classes: The classes whose texts give the map.
-        prompts: Templates of the texts; by default ImageNet's.
+        prompts: Templates of the texts. Default: ImageNet's.
 
     Returns:
         The scores of each method.
@@ -96,11 +96,11 @@ def run(
 
 
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
-    """Judge maps by masks.
+    """Score maps by masks.
 
     Args:
-        maps: one for each image [rows, columns].
-        masks: each [height, width].
+        maps: One map per image [rows, columns].
+        masks: Masks, each [height, width].
     """
     precision, cut, union = [], [], []
     for patch_map, object_pixels in zip(maps, masks, strict=True):

@@ -1,1 +1,1 @@
-"""How the embedded model of photographs was trained."""
+"""Training of the bundled model *photo*."""

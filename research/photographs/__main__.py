@@ -1,4 +1,4 @@
-"""Train the embedded model of photographs: `python -m research.photographs --photographs FILE.parquet`."""
+"""Train the bundled model *photo*: `python -m research.photographs --photographs FILE.parquet`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from research.world.organism_training import MODELS, write_model
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train the bundled model of photographs."""
+    """Train the bundled model *photo*."""
 
     photographs: Path
     """Parquet file with columns `image` and `wnid`"""
     images: int = 900_000
-    """Number of photographs seen in total"""
+    """Total number of training photographs, repeats included"""
     seed: int = Settings.seed
     """Random seed"""
     batch_size: int = Settings.batch_size
     """Photographs per step"""
     rate: float = Settings.rate
-    """Peak learning rate of matrices"""
+    """Peak learning rate of Muon, for matrices"""
     held_out: int = Settings.held_out
-    """Photographs of each class that are never trained on"""
+    """Held-out photographs per class"""
     runs: Path = Path("runs")
     """Folder for checkpoints and logs"""
     out: Path = MODELS / "photo"
@@ -41,9 +41,9 @@ class Options:
 
 
 def train(args: Options) -> None:
-    """Train from wherever the checkpoint stands, and write the model."""
+    """Train from the last checkpoint, and write the model."""
     if not 2 <= args.batch_size <= args.images:
-        raise InputError(f"--batch-size is {args.batch_size}; it must be at least 2 and at most --images.")
+        raise InputError(f"--batch-size must be from 2 to --images ({args.images}); got {args.batch_size}.")
     folder = args.runs / f"photo-{args.seed}"
     data = read(args.photographs, args.runs / "photographs")
     settings = Settings(args.images, args.seed, args.batch_size, args.rate, held_out=args.held_out)
@@ -63,10 +63,10 @@ def train(args: Options) -> None:
     notes = {**asdict(settings), "photographs": trainer.seen, **held_out, "torch": torch.__version__}
     write_model(args.out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     (args.out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")
-    print(f"Wrote {args.out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
+    print(f"Wrote {args.out}: top-1 {top1:.1%} on {len(trainer.held_out)} held-out photographs.")
 
 
-main = Command(Options, train, interrupted="Stopped; the same command resumes from the last checkpoint.")
+main = Command(Options, train, interrupted="Stopped. The same command resumes from the last checkpoint.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Captions of photographs: their class, the kind of thing it is, and words measured from the pixels."""
+"""Captions of photographs: class, broader kind, and properties measured from the pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLORS = (
     "brown", "beige",
 )  # fmt: skip
 COARSE = ("dog", "cat", "bird", "fish", "car", "boat", "food", "flower", "building", "furniture")
-"""Words that visitors type. No class is a flower: it is there to be chosen wrongly."""
+"""Broad kinds for a coarse test. No class is a flower, so this answer is always wrong."""
 TEMPLATES = (
     "a photo of a {}.",
     "a photo of a {}",
@@ -31,7 +31,13 @@ LOOKS = ("a {} picture", "a {} photo", "mostly {}", "{}")
 
 @dataclass(frozen=True)
 class Class:
-    """words: names of the class, the usual one first. kinds: what kind of thing it is, the nearest first."""
+    """A class.
+
+    Attributes:
+        wnid: WordNet id.
+        words: Names of the class, the usual one first.
+        kinds: Broader kinds, the narrowest first.
+    """
 
     wnid: str
     words: tuple[str, ...]
@@ -49,7 +55,7 @@ def classes() -> tuple[Class, ...]:
 
 
 def colors(pixels: np.ndarray) -> np.ndarray:
-    """Return the color of each uint8 pixel [..., 3] by hue, saturation and value: [...], into COLORS."""
+    """Return the index in COLORS of each uint8 pixel [..., 3], by hue, saturation, and value: [...]."""
     rgb = pixels.astype(np.float32) / 255
     value, lowest = rgb.max(-1), rgb.min(-1)
     spread = value - lowest
@@ -80,7 +86,7 @@ def colors(pixels: np.ndarray) -> np.ndarray:
 
 
 def looks(images: np.ndarray) -> list[tuple[str, ...]]:
-    """Return words for the pixels of uint8 images [n, s, s, 3]; the main colors come first."""
+    """Describe the pixels of uint8 images [n, s, s, 3] in words, main colors first."""
     nearest = colors(images[:, ::4, ::4]).reshape(len(images), -1)
     shares = np.stack([(nearest == i).mean(1) for i in range(len(COLORS))], 1)
     order = np.argsort(-shares, 1, kind="stable")[:, :2]
@@ -102,11 +108,11 @@ def looks(images: np.ndarray) -> list[tuple[str, ...]]:
 
 
 def prompt(kind: Class, draw: random.Random) -> str:
-    """Name a class, by its usual name more often than by another.
+    """Write a prompt for a class, mostly with its usual name.
 
     Args:
-        kind: the class.
-        draw: the random numbers.
+        kind: The class.
+        draw: Random number generator.
     """
     name = kind.words[0] if draw.random() < 0.7 else draw.choice(kind.words)
     return draw.choice(TEMPLATES).format(name)
@@ -116,12 +122,12 @@ def caption(kind: Class, look: Sequence[str], draw: random.Random) -> tuple[str,
     """Write a caption for a photograph.
 
     Args:
-        kind: its class.
-        look: words for its look.
-        draw: the random numbers.
+        kind: Its class.
+        look: Words for its pixels.
+        draw: Random number generator.
 
     Returns:
-        The caption, and the words that make it true.
+        The caption, and the words that must be true of a photograph for the caption to fit.
     """
     name = draw.choice(kind.words) if draw.random() < 0.6 else draw.choice(kind.kinds)
     if draw.random() < 0.2:

@@ -1,4 +1,4 @@
-"""The photographs that a model is trained on: decoded once, some held out, and varied batch by batch."""
+"""Training photographs: decoding, held-out split, and augmentation."""
 
 from __future__ import annotations
 
@@ -25,24 +25,30 @@ MOVE = 4  # pixels
 
 @dataclass(frozen=True)
 class Photographs:
-    """pixels: uint8 [n, 64, 64, 3]. labels: [n], into `classes()`. looks: words for what is measured."""
+    """Decoded photographs.
+
+    Attributes:
+        pixels: uint8 [n, 64, 64, 3].
+        labels: Index of each class in `classes()` [n].
+        looks: Words for the pixels of each photograph.
+    """
 
     pixels: np.ndarray
     labels: np.ndarray
     looks: list[list[str]]
 
     def split(self, held_out: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Split rows into those to train on and those held out, as many of each class.
+        """Split rows into training and held-out ones.
 
         Args:
-            held_out: number of rows held out.
-            seed: of the draw.
+            held_out: Number of held-out rows per class.
+            seed: Random seed.
         """
         order = np.random.default_rng(seed).permutation(len(self.labels))
         ranks = np.zeros(len(order), int)
         for label in range(len(classes())):
-            mine = order[self.labels[order] == label]
-            ranks[mine] = np.arange(len(mine))
+            class_rows = order[self.labels[order] == label]
+            ranks[class_rows] = np.arange(len(class_rows))
         return np.flatnonzero(ranks >= held_out), np.flatnonzero(ranks < held_out)
 
 
@@ -50,8 +56,8 @@ def read(parquet: Path, cache: Path) -> Photographs:
     """Read photographs.
 
     Args:
-        parquet: a file with the columns `image` (encoded) and `wnid`.
-        cache: the file in which decoded pixels are kept.
+        parquet: File with columns `image` (encoded) and `wnid`.
+        cache: Folder for decoded pixels.
 
     Raises:
         InputError: If the file is missing, lacks a column, or names an unknown class.
@@ -62,11 +68,11 @@ def read(parquet: Path, cache: Path) -> Photographs:
     try:
         table = pq.read_table(parquet, columns=["image", "wnid"])
     except (OSError, pa.ArrowInvalid, KeyError) as error:
-        raise InputError(f"{parquet} cannot be read as photographs: {error}".splitlines()[0]) from None
+        raise InputError(f"Can't read photographs from {parquet}: {error}".splitlines()[0]) from None
     index = {kind.wnid: i for i, kind in enumerate(classes())}
     wnids = table["wnid"].to_pylist()
     if unknown := set(wnids) - set(index):
-        raise InputError(f"{parquet} has a class {min(unknown)!r}; known are those of classes.csv.")
+        raise InputError(f"{parquet} has the class {min(unknown)!r}, which isn't in classes.csv.")
     labels = np.array([index[wnid] for wnid in wnids])
     pixels_file, looks_file = cache / "pixels.npy", cache / "looks.json"
     if not looks_file.exists():
@@ -78,7 +84,7 @@ def read(parquet: Path, cache: Path) -> Photographs:
         write_text(looks_file, json.dumps(described))
     pixels, words = np.load(pixels_file, mmap_mode="r"), json.loads(looks_file.read_text("utf-8"))
     if len(pixels) != len(labels):
-        raise InputError(f"{cache} holds the photographs of another file; remove it or name another folder.")
+        raise InputError(f"{cache} has the photographs of another file. Remove it, or choose another --runs.")
     return Photographs(pixels, labels, words)
 
 
@@ -88,17 +94,17 @@ def _decode(data: bytes) -> np.ndarray:
 
 
 def varied(pixels: np.ndarray, size: int, smallest: int, draw: random.Random, moved: float = 0.0) -> Tensor:
-    """Augment photographs: resized, half of them mirrored, in other light, a quarter with a square cut out.
+    """Augment photographs: crop and resize, mirror half, vary the light, cut a square out of a quarter.
 
-    A crop's shape is drawn per batch, so that things are stretched; its place is drawn per photograph.
+    The shape of a crop is random per batch, and stretches objects; its place is random per photograph.
 
     Args:
         pixels: uint8 [n, 64, 64, 3].
-        size: side of the results.
-        smallest: least side of a crop in pixels.
-        draw: the random numbers.
-        moved: the share that is moved by up to 4 pixels instead of cropped, and stays as sharp as it was
-            (`size` must be 64).
+        size: Side of the results.
+        smallest: Minimum side of a crop in pixels.
+        draw: Random number generator.
+        moved: Share of photographs that are shifted by up to 4 pixels instead of cropped, which keeps them
+            sharp (`size` must be 64).
 
     Returns:
         float32 [n, 3, size, size].
@@ -129,23 +135,23 @@ def resized(pixels: np.ndarray, size: int) -> Tensor:
     """Turn uint8 pixels [n, h, w, 3] into [n, 3, size, size].
 
     Args:
-        pixels: the images.
-        size: side of the results.
+        pixels: The images.
+        size: Side of the results.
     """
     x = torch.from_numpy(pixels).permute(0, 3, 1, 2)
     return x if x.shape[2:] == (size, size) else scaled(x, size)
 
 
 def scaled(x: Tensor, size: int) -> Tensor:
-    """Resize pixels [n, 3, h, w] to [n, 3, size, size], of the same kind.
+    """Resize pixels [n, 3, h, w] to [n, 3, size, size] of the same type.
 
     Args:
-        x: the images.
-        size: side of the results.
+        x: The images.
+        size: Side of the results.
     """
     return F.interpolate(x, (size, size), mode="bilinear", antialias=True)
 
 
 def normalized(x: Tensor) -> Tensor:
-    """Return uint8 [n, 3, s, s] as the encoders want it, channels last in memory."""
+    """Normalize uint8 [n, 3, s, s] as the encoders expect, channels last in memory."""
     return ((x.float() - 127.5) / 63.75).contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""The trainer: class prompts and captions against photographs, at growing resolution."""
+"""Train *photo* with class prompts and captions, at increasing resolution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from research.photographs.photograph_data import SIDE, Photographs, normalized, 
 from research.training_state import save_state
 
 CONTEXT = 24
-INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the encoder, which Muon is made for
+INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the encoder, trained with Muon
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 128,
     "vision_cfg": {
@@ -43,25 +43,25 @@ MODEL_CFG: dict[str, Any] = {
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 PHASES = ((0.45, 32, 40, 0.0, 0.0), (0.75, 48, 46, 0.3, 0.0), (1.0, 64, 56, 0.5, 0.5))
-"""Until which share of training: pixels a side, the smallest crop of 64, the share of patches dropped, and
-the share of photographs that are moved instead of cropped, for a resized crop is softer than a photograph."""
+"""End of each phase (share of training), side in pixels, smallest crop of 64, share of dropped patches, and
+share of photographs that are shifted instead of cropped. A resized crop is softer than a photograph."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """Settings of a training.
 
     Attributes:
-        images: seen in all.
-        seed: of everything random.
-        batch_size: of a step.
-        rate: Muon's peak.
-        small_rate: AdamW's, for the other parameters.
-        warmup: images.
-        weight_decay: of Muon.
-        smoothing: of the labels.
-        caption_weight: of the captions' loss; that of the class prompts is 1.
-        held_out: photographs of each class that training never sees.
+        images: Total number of training photographs, repeats included.
+        seed: Random seed.
+        batch_size: Photographs per step.
+        rate: Peak learning rate of Muon.
+        small_rate: Peak learning rate of AdamW, for the other parameters.
+        warmup: Photographs of the warm-up.
+        weight_decay: Weight decay of Muon.
+        smoothing: Label smoothing.
+        caption_weight: Weight of the captions' loss; that of the class prompts is 1.
+        held_out: Held-out photographs per class.
     """
 
     images: int
@@ -80,7 +80,7 @@ COUNTERS = ("seen", "words_seen")
 
 
 class Trainer:
-    """A model, its optimizers and the number of photographs it has seen."""
+    """A model, its optimizers, and the number of photographs it was trained on."""
 
     def __init__(self, settings: Settings, folder: Path, data: Photographs, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
@@ -103,17 +103,17 @@ class Trainer:
         self.facts = {fact: i for i, fact in enumerate(sorted(facts.union(*data.looks)))}
 
     def rate(self) -> float:
-        """Return the share of the peak rate: a linear warm-up, then linear to zero."""
+        """Return the rate as a share of its peak: linear warm-up, then linear decay to zero."""
         s = self.settings
         return min(1.0, (self.seen + s.batch_size) / s.warmup) * max(1 - self.seen / s.images, 0.0)
 
     def phase(self) -> tuple[int, int, float, float]:
-        """Return size, smallest crop, and the shares dropped and moved, by progress."""
+        """Return the current phase: size, smallest crop, and the shares dropped and shifted."""
         share = self.seen / self.settings.images
         return next((entry[1:] for entry in PHASES if share < entry[0]), PHASES[-1][1:])
 
     def rows(self) -> np.ndarray:
-        """Draw the next batch; each pass over the photographs has another order."""
+        """Return the rows of the next batch. Each pass over the photographs has a new random order."""
         passed, at = divmod(self.seen, len(self.train_rows))
         orders = [
             np.random.default_rng((self.settings.seed, passed + i)).permutation(self.train_rows)
@@ -122,7 +122,7 @@ class Trainer:
         return np.concatenate(orders)[at : at + self.settings.batch_size]
 
     def step(self) -> float:
-        """Learn from one batch; return its loss."""
+        """Train on one batch, and return its loss."""
         s, (size, smallest, dropped, moved) = self.settings, self.phase()
         draw = random.Random(s.seed * 10**9 + self.seen)
         rows = self.rows()
@@ -162,7 +162,7 @@ class Trainer:
             self.model.logit_scale.clamp_(0, float(np.log(100)))
         self.seen += len(rows)
         if not torch.isfinite(total):
-            raise InputError("Training diverged (the loss is not finite); lower --rate and start afresh.")
+            raise InputError("Training diverged (the loss isn't finite). Start again with a lower --rate.")
         return total.item()
 
     def _also_true(
@@ -181,7 +181,9 @@ class Trainer:
         tokens = torch.stack([tokenized(text) for text in texts])
         if self.model.training:
             self.words_seen[tokens.flatten()] = True
-        last = tokens.argmax(dim=-1)  # a text is read at its end, so what pads the longest is left out
+        last = tokens.argmax(
+            dim=-1
+        )  # a text is read at its end, so padding after the longest text is cut off
         length = int(last.max()) + 1
         clip, x = self.model, tokens[:, :length].to(self.device)
         x = clip.token_embedding(x) + clip.positional_embedding[:length]
@@ -192,8 +194,8 @@ class Trainer:
         """Train to the end.
 
         Args:
-            checkpoint: its file.
-            log_every: steps between checkpoints and log lines.
+            checkpoint: File of the checkpoint.
+            log_every: Steps between checkpoints and log lines.
         """
         bar = tqdm(total=self.settings.images, initial=self.seen, unit=" photographs", mininterval=10)
         while self.seen < self.settings.images:
@@ -209,9 +211,9 @@ class Trainer:
 
     @torch.no_grad()
     def settle(self, batches: int = 24) -> None:
-        """Take the norms' running means and deviations from whole photographs, not from varied ones.
+        """Recompute the batch norms' statistics on whole photographs instead of augmented ones.
 
-        Every second one is enlarged and reduced again, as a large upload is, which makes it softer.
+        Every second photograph is enlarged and reduced again, which makes it as soft as a large upload.
         """
         norms = [m for m in self.model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
         for norm in norms:
@@ -237,21 +239,21 @@ class Trainer:
         tqdm.write(f"{self.seen}: loss {loss:.3f}, top-1 {accuracy:.1%}, {speed:.0f}/s", file=sys.stderr)
 
     def accuracy(self, rows: np.ndarray, size: int = SIDE) -> float:
-        """Compute zero-shot top-1 accuracy over all classes, by usual names.
+        """Compute zero-shot top-1 accuracy over all classes, by their usual names.
 
         Args:
-            rows: of the photographs.
-            size: their side in pixels.
+            rows: Rows of the photographs.
+            size: Side in pixels.
         """
         answers = self._answers(self.data.pixels[rows], self.names, size)
         return float((answers == self.data.labels[rows]).mean())
 
     def steadiness(self, rows: np.ndarray, side: int = 500) -> float:
-        """Compute the share of photographs that get the same answer when enlarged.
+        """Compute the share of photographs that get the same answer after enlarging.
 
         Args:
-            rows: of the photographs.
-            side: in pixels, when enlarged.
+            rows: Rows of the photographs.
+            side: Enlarged side in pixels.
         """
         pixels = self.data.pixels[rows]
         large = (
@@ -265,7 +267,7 @@ class Trainer:
         return float(np.equal(*answers).mean())
 
     def coarse_accuracy(self, rows: np.ndarray) -> dict[str, float]:
-        """Measure zero-shot top-1 over COARSE on the photographs whose class is one of them."""
+        """Compute zero-shot top-1 accuracy over COARSE, on photographs whose class belongs to one of them."""
         kinds = [next((word for word in COARSE if word in kind.kinds), "") for kind in classes()]
         rows = rows[[kinds[label] != "" for label in self.data.labels[rows]]]
         right = [COARSE[i] for i in self._answers(self.data.pixels[rows], COARSE)]
@@ -275,7 +277,7 @@ class Trainer:
 
     @torch.no_grad()
     def _answers(self, pixels: np.ndarray, names: Sequence[str], size: int = SIDE) -> np.ndarray:
-        """Return the index of the name that fits each of uint8 photographs [n, 64, 64, 3] best: [n]."""
+        """Return the index of the best name for each uint8 photograph [n, 64, 64, 3]: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
         best_names = []

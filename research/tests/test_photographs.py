@@ -88,8 +88,8 @@ def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"wnid": ["n00000000"] * 32}, "a class 'n00000000'"),
-        ({"words": ["goldfish"] * 32}, "cannot be read as photographs"),
+        ({"wnid": ["n00000000"] * 32}, "the class 'n00000000'"),
+        ({"words": ["goldfish"] * 32}, "Can't read photographs"),
     ],
 )
 def test_files_that_are_no_photographs(change, message, tmp_path, parquet, capsys):
