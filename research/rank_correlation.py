@@ -25,9 +25,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
     """
     left, right = vector(x, "x values", fewest=4), vector(y, "y values", fewest=4)
     if len(left) != len(right):
-        raise InputError(
-            f"A correlation needs equally many x and y values; got {len(left)} and {len(right)}."
-        )
+        raise InputError(f"Expected as many x as y values; got {len(left)} and {len(right)}.")
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return Effect(*[float("nan")] * 4)
     rng, n = np.random.default_rng(seed), len(left)

@@ -1,4 +1,4 @@
-"""Models in which it is known which heads carry a bias, and scores of methods that look for them.
+"""Models whose bias is known to be in certain heads, and scores of methods that look for these heads.
 
     >>> import ccs_benchmark
     >>> ccs_benchmark.names()[0]
@@ -8,8 +8,8 @@
     >>> ccs_benchmark.load("organism-planted-03")
     <Model organism-planted-03: 8 layers of 6 heads, 72 px>
 
-`ccs_benchmark.score(method)` of a function of `ccs.analysis.evidence.Evidence` is a table of it and the known
-methods.
+`ccs_benchmark.score(method)` returns a table of your method, a function of `ccs.analysis.evidence.Evidence`,
+and the known methods.
 """
 
 from ccs_benchmark.planted_models import Truth, load, names, truth

@@ -1,4 +1,4 @@
-"""Score methods on models in which it is known who carries a skew: `python -m ccs_benchmark --help`."""
+"""Score methods on models with known carriers of a bias: `python -m ccs_benchmark --help`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def method_of(name: str) -> Method:
         return method
     if not colon:
         raise InputError(
-            f"There is no method {name!r}; there are {'; '.join(METHODS)}; an intervention and a statistic: "
+            f"Unknown method {name!r}. Choose one of {'; '.join(METHODS)}; an intervention and a statistic: "
             f"{', '.join(GRID)}; or package.module:function."
         )
     folders = [str(Path.cwd()), str(Path(__file__).parents[1])]  # the second has `submissions` in a clone
     sys.path[:0] = folders
     try:
         method = getattr(import_module(module), function, None)
-    except Exception as error:  # whatever a user's file raises
-        raise InputError(f"The method {name} cannot be imported: {type(error).__name__}: {error}.") from error
+    except Exception as error:  # a user's file can raise anything
+        raise InputError(f"Can't import the method {name}: {type(error).__name__}: {error}.") from error
     finally:
         del sys.path[: len(folders)]
     if not callable(method):
@@ -50,7 +50,7 @@ def method_of(name: str) -> Method:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """Score methods on models in which it is known which heads carry a bias, and print the table.
+    """Score methods on models with known carriers of a bias, and print the table.
 
     Examples:
         python -m ccs_benchmark --method "learned mask" --splits 1
@@ -78,9 +78,9 @@ def score_methods(settings: ScoreOptions) -> int:
     track = scoring.NATURAL if settings.models == ("natural",) else scoring.PLANTED_HEADS
     places = natural.located() if track is scoring.NATURAL else planted_models.located(settings.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
-    theirs = {name: method for name, method in methods.items() if ":" in name}
+    custom = {name: method for name, method in methods.items() if ":" in name}
     tables, failed = [], dict[str, str]()
-    for chosen, file in ((listed, settings.cells), (theirs, None)):  # a user's function may have changed
+    for chosen, file in ((listed, settings.cells), (custom, None)):  # a user's function may have changed
         cells, errors = scoring.run(
             chosen,
             places,
@@ -98,7 +98,7 @@ def score_methods(settings: ScoreOptions) -> int:
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, tables)):
         cells = scoring.with_stored_cells(scoring.joined(tables), track.file)
-        against = next((name for name in [*theirs, *listed] if name not in failed), None)
+        against = next((name for name in [*custom, *listed] if name not in failed), None)
         print(page(scoring.table(cells, against, track), track))
     return 2 if failed else 0
 
@@ -107,29 +107,29 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
     """Format the table of `score`, one line per method.
 
     Args:
-        table: as `scoring.table` returns it.
-        track: the track of its models; planted heads by default.
+        table: From `scoring.table`.
+        track: Track of its models. Default: planted heads.
     """
     figure, second, *_ = track.figures
     rows = [
         {
             "method": str(name),
-            figure.replace("_", " "): "the truth"
+            figure.replace("_", " "): "ground truth"
             if name == track.oracle
             else in_brackets(estimate(row, figure), 2),
             second: f"{row[second]:.2f}",
-            "MaxSkew taken": f"{row['max_skew_taken']:.3f}",
+            "reduction of MaxSkew": f"{row['max_skew_taken']:.3f}",
             "accuracy lost": f"{100 * row['accuracy_lost']:.1f}",
             "passes": f"{row['passes']:.1f}",
         }
         for name, row in table.iterrows()
     ]
     models = count(int(table["models"].max()), "model")
-    return f"{models} with known carriers; means and 95% intervals between models.\n{columns(rows)}"
+    return f"{models} with known carriers; means and 95% intervals over base models.\n{columns(rows)}"
 
 
 main = Command(
-    ScoreOptions, score_methods, interrupted="Interrupted; with --cells, the same command continues."
+    ScoreOptions, score_methods, interrupted="Interrupted. With --cells, the same command continues."
 )
 
 if __name__ == "__main__":

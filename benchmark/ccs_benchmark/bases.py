@@ -1,4 +1,4 @@
-"""Means over base models, with intervals and tests that hold for new bases.
+"""Means over base models, with intervals and tests that generalize to new base models.
 
 >>> across_bases([0.1, 0.3, 0.2]).n
 3
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ccs.errors import InputError
 from ccs.metrics.stats import LEVEL, POWER, Effect, Floats, vector
 
-_EXACT_FLIPS = 14  # bases, to which all sign flips are enumerated
+_EXACT_FLIPS = 14  # maximum number of bases for which all sign flips are enumerated
 _ROUNDING = 1e-12
 
 
@@ -26,8 +26,8 @@ class Replicated(Effect):
     """A mean over base models, its t interval, and the p-value of an exact sign-flip test.
 
     Attributes:
-        n: number of base models.
-        detectable: minimum detectable effect of a t test at 5% with 80% power; NaN with one base model.
+        n: Number of base models.
+        detectable: Minimum detectable effect of a t test at 5% with 80% power; NaN with one base model.
     """
 
     n: int
@@ -44,27 +44,27 @@ class Replicated(Effect):
 
 
 def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicated:
-    """Average a value or difference over base models, with an interval that holds for new bases.
+    """Average a value or difference over base models, with an interval that generalizes to new ones.
 
-    Models of one base share its layers, heads, and accidents, so only means of bases are independent. The
+    Models of one base share its layers and heads, so only means of bases are independent. The
     interval is Student's over these means; bootstrapping five or fewer bases covers 51 to 88% instead of 95%
     (`benchmarks/interval_coverage.py`). p is of the exact sign-flip test, which never falls below 2 / 2^n
     with n bases.
 
     Args:
-        values: numbers [models].
-        bases: the base of each model [models]; by default each is its own base.
+        values: Numbers [models].
+        bases: Base of each model [models]. Default: each model is its own base.
 
     Returns:
         The mean with its interval, infinite for a single base.
 
     Raises:
-        InputError: if there are no values, or not one base for each.
+        InputError: If there are no values, or not one base for each.
     """
     array = vector(values, "values")
     names = np.arange(len(array)) if bases is None else np.asarray(bases)
     if names.shape != array.shape:
-        raise InputError(f"There must be one base for each of the {len(array)} values, not {names.shape}.")
+        raise InputError(f"Expected {len(array)} bases, one per value; got the shape {names.shape}.")
     means = np.array([array[names == name].mean() for name in np.unique(names)])
     value, n = float(means.mean()), len(means)
     if n == 1:
@@ -75,7 +75,7 @@ def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicate
 
 
 def t_quantile(n: int) -> float:
-    """Return standard errors to each end of Student's 95% interval for the mean of n values."""
+    """Return the half-width of Student's 95% interval for the mean of n values, in standard errors."""
     return float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 

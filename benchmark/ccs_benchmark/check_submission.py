@@ -1,7 +1,7 @@
 """Check a submission to the leaderboard: `python -m ccs_benchmark.check_submission submissions/yours.py`.
 
-Its cells are there for every planted model, attribute and split, and those of a sample come out again. The
-sample is drawn from the bytes of both files, so that whoever writes them does not choose it.
+A submission needs scores for every planted model, attribute, and split. A sample of them is recomputed. The
+sample depends on the bytes of both files, so that submitters can't choose it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from ccs_benchmark import leaderboard, planted_models, scoring
 from ccs_benchmark.__main__ import method_of
 
 CASES, SPLITS, APART = 3, 4, 0.01
-"""Cases that are computed again, the splits that all submissions have, and how far a figure may be off: other
-machines round differently, and two heads of nearly the same score may change places."""
+"""Number of recomputed cases, number of splits, and tolerance. Machines round differently, and heads with
+nearly equal scores can change places."""
 
 
 def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) -> str:
-    """Check that a submission has all cells, and that a sample of them can be computed again.
+    """Check that a submission has all cells, and that recomputing a sample gives the same scores.
 
     Args:
-        file: the method's Python file, with its cells next to it (`.parquet`).
-        cases: how many cells are computed again.
-        models: as for `planted_models.located`.
+        file: The method's Python file, with its cells next to it (`.parquet`).
+        cases: Number of recomputed cells.
+        models: As for `planted_models.located`.
 
     Returns:
-        A sentence with what was checked.
+        A sentence with the checks.
 
     Raises:
-        InputError: If a file or a case is missing, or a figure differs by more than APART.
+        InputError: If a file or a case is missing, or a score differs by more than APART.
     """
     table = file.with_suffix(".parquet")
     for path in (file, table):
         if not path.is_file():
-            raise InputError(f"A submission is a file of Python and its cells, but there is no {path}.")
+            raise InputError(f"A submission needs a .py and a .parquet file; {path} doesn't exist.")
     submission = leaderboard.read_submission(table)
     places = {Path(place).stem: place for place in planted_models.located(models)}
     keys = list(scoring.KEY[:4])
@@ -55,7 +55,7 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
     if submitted_cases != expected_cases:
         raise InputError(
             f"{table.name} lacks {len(expected_cases - submitted_cases)} of {len(expected_cases)} cases, "
-            f"and has {len(submitted_cases - expected_cases)} others."
+            f"and has {len(submitted_cases - expected_cases)} unknown ones."
         )
     seed = int(hashlib.sha256(file.read_bytes() + table.read_bytes()).hexdigest()[:8], 16)
     name = submission["method"][0]
@@ -75,9 +75,9 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
             if abs(again[figure] - cell[figure]) > APART:
                 raise InputError(
                     f"{cell['model']}, {cell['attribute']}, split {cell['seed']}: {figure} is "
-                    f"{again[figure]:.3f}, where {table.name} has {cell[figure]:.3f}."
+                    f"{again[figure]:.3f}, but {table.name} has {cell[figure]:.3f}."
                 )
-    return f"{name}: {len(submission)} cells, {cases} of them computed again with the same figures."
+    return f"{name}: {len(submission)} cells, {cases} of them recomputed with the same scores."
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CheckOptions:
     """
 
     files: tuple[Path, ...]
-    """Files of methods, with their cells next to them"""
+    """Python files of methods, with their cells next to them"""
 
 
 main = Command(CheckOptions, lambda settings: print("\n".join(map(check, settings.files))))

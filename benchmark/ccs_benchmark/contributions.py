@@ -1,32 +1,29 @@
-"""Heads by what they write: texts (CCS, labels, those that name the groups), and whom it tells apart.
+"""Rank heads by their contributions: the texts that describe them, and how well they separate groups.
 
-The texts that name the groups are the mechanistic fairness audit's (Yasser et al. 2026, arXiv 2603.11793).
-Concept activation vectors: they span the concept's directions, and a head's score is how much its
-contribution varies along these from person to person. TEXTSPAN with these texts added to the pool: a head's
-score is the share of its variance that those of them explain which it picks. The audit takes heads that both
-point to.
+Mechanistic fairness audit (Yasser et al. 2026, arXiv 2603.11793): texts that name the groups define the
+concept. Concept activation vectors are the directions that these texts span; a head's score is the variation
+of its contribution along them. TEXTSPAN runs with these texts added to the pool; a head's score is the share
+of its variance that they explain. The audit takes heads that both select.
 
-Head Pursuit (Basile et al. 2025, arXiv 2510.21518): simultaneous orthogonal matching pursuit writes what a
-head contributes to all people as a combination of texts from a dictionary restricted to the concept; heads
-are ranked by the share that is rebuilt. The source works on the token embeddings of generative models. Here
-the dictionary holds the texts that name the groups, and the contributions are taken less their mean, without
-which a head that writes the same to everybody would come first.
+Head Pursuit (Basile et al. 2025, arXiv 2510.21518): simultaneous orthogonal matching pursuit rebuilds a
+head's contributions from a dictionary of texts about the concept. Heads are ranked by the rebuilt share. The
+source works on token embeddings of generative models. Our dictionary has the texts that name the groups, and
+we subtract the mean contribution first; otherwise a head with a constant contribution would rank first.
 
-SITH (Gentile et al. 2026, arXiv 2603.24653), which needs no images: the product of a head's value and output
-weights has singular vectors, the directions that it writes, and singular values, how strongly. Each direction
-is explained by a sparse, coherent, non-negative combination of texts (COMP). The source asks a language model
-which explanations are about a concept; here those are that use texts which name the groups. It also subtracts
-the mean embedding of images; here no image is needed.
+SITH (Gentile et al. 2026, arXiv 2603.24653): the singular vectors of a head's value-output weights are its
+output directions, and the singular values their strengths. Each direction is explained by a sparse, coherent,
+non-negative combination of texts (COMP). The source asks an LLM which explanations are about a concept; we
+count texts that name the groups. The source also subtracts the mean image embedding; we use no images.
 
-Locate-Then-Correct (arXiv 2505.17425) looks for heads that lead to biased answers more often than to others.
-The source contrasts occupations with a counterpart and splits the pictures of the disadvantaged group into
-those answered wrongly and rightly. Faces without an occupation have no right answer. So here, for each of the
-ten pairs of prompts whose answers differ most between groups, the pictures of the group that gets one answer
-most often are split into those that get it (the biased answer) and those that do not. As in the source, only
-the head counts that contributes most to the given answer over the other one.
+Locate-Then-Correct (arXiv 2505.17425): finds heads that contribute to biased answers more often than to
+others. The source compares occupations with a counterpart, and splits the disadvantaged group's images into
+wrong and right answers. Our faces have no right answer. We take the ten pairs of prompts whose answers differ
+most between groups, and split the images of the group that gets one answer most often into those with this
+(biased) answer and the others. As in the source, only the head with the largest contribution to the answer
+counts per image.
 
-Expert heads ("Debiasing CLIP with neural interventions", ECIR 2026) are those by which a linear probe, fitted
-to each head's output at the CLS token of each picture, tells the groups apart.
+Expert heads ("Debiasing CLIP with neural interventions", ECIR 2026): a linear probe of the group, fitted to
+each head's output at the CLS token.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ PEOPLE = "People"
 
 
 def ccs_high(evidence: Evidence) -> Scores:
-    """Rank high CCS first, ties by the share of variance that texts explain, unknown CCS last."""
+    """Rank heads by falling CCS, ties by the share of variance that texts explain, unknown CCS last."""
     explained = {head: sum(span.share for span in spans) for head, spans in evidence.reading.spans.items()}
     return {
         head: -1.0 if score.ccs is None else score.ccs + min(explained.get(head, 0.0), 0.999)
@@ -62,13 +59,13 @@ def ccs_high(evidence: Evidence) -> Scores:
 
 
 def ccs_low(evidence: Evidence) -> Scores:
-    """Rank low CCS first, the reverse of `ccs_high`, unknown CCS last."""
+    """Rank heads by rising CCS, the reverse of `ccs_high`, unknown CCS last."""
     known = ccs_high(evidence)
     return {head: -score if score >= 0 else -math.inf for head, score in known.items()}
 
 
 def label(evidence: Evidence) -> Scores:
-    """Rank heads labeled People or below first, ties by the share that texts about people explain."""
+    """Rank heads labeled People or a narrower concept first, ties by the share of texts about people."""
     tree = labels.tree()
 
     def about_people(concept: str | None) -> bool:
@@ -98,25 +95,25 @@ def group_texts(evidence: Evidence, k: int = 5) -> Scores:
     """Score heads by the share of their variance that texts naming the groups explain.
 
     Args:
-        evidence: the half that the method sees.
-        k: how many texts TEXTSPAN picks for each head.
+        evidence: The half that the method sees.
+        k: Number of texts per head.
     """
     reading = evidence.reading
     added = [text for texts in evidence.names.values() for text in texts]
-    wanted = {text.casefold() for text in added}
+    names = {text.casefold() for text in added}
     # The added texts come first, since TEXTSPAN drops the later of two equal texts.
     embeddings = np.concatenate([evidence.model.embed_texts(texts) for texts in (added, reading.pool.texts)])
     spans_by_head = textspan(reading.moments, [*added, *reading.pool.texts], embeddings, k)
     return {
-        head: sum(span.share for span in spans if span.text.casefold() in wanted)
+        head: sum(span.share for span in spans if span.text.casefold() in names)
         for head, spans in spans_by_head.items()
     }
 
 
 def audit(evidence: Evidence) -> Scores:
-    """Rank heads that pass both filters first, each part by concept activation vectors.
+    """Rank heads that pass both filters first, then by concept activation vectors.
 
-    The filters: a score above the heads' mean, and a text that names a group among those that the head picks.
+    The filters: a score above the mean of all heads, and a selected text that names a group.
     """
     vectors, texts = concept_vectors(evidence), group_texts(evidence)
     mean, largest = np.mean(list(vectors.values())), max(vectors.values())
@@ -127,12 +124,12 @@ def audit(evidence: Evidence) -> Scores:
 
 
 TEXTS = 5
-"""The most texts in a combination."""
+"""Maximum number of texts in a combination."""
 COHERENCE = 0.3
 
 
 def pursuit(evidence: Evidence) -> Scores:
-    """Return the share of the variance of the head's contributions that texts naming the groups rebuild."""
+    """Score heads by the share of their variance that texts naming the groups rebuild."""
     names = [text for texts in evidence.names.values() for text in texts]
     texts = evidence.model.embed_texts(names).astype(np.float64)
     parts = evidence.seen[1].astype(np.float64)
@@ -143,27 +140,27 @@ def pursuit(evidence: Evidence) -> Scores:
 def rebuilt(rows: Floats, texts: Floats, n_texts: int = TEXTS) -> float:
     """Compute the share of the squares of rows that lies in the span of a few texts.
 
-    Texts are chosen one at a time: the one with the largest sum of absolute products with what is left.
+    Texts are chosen one by one, by the largest sum of absolute products with the remainder.
 
     Args:
-        rows: [n, d].
-        texts: [texts, d].
-        n_texts: the most texts to choose.
+        rows: Rows [n, d].
+        texts: Text embeddings [texts, d].
+        n_texts: Maximum number of texts.
     """
     whole = float(np.square(rows).sum())
     chosen: list[int] = []
-    left = rows
+    remainder = rows
     for _ in range(min(n_texts, len(texts))):
-        products = np.abs(left @ texts.T).sum(axis=0)
+        products = np.abs(remainder @ texts.T).sum(axis=0)
         products[chosen] = -1.0
         chosen.append(int(products.argmax()))
         weights = np.linalg.lstsq(texts[chosen].T, rows.T, rcond=None)[0]
-        left = rows - weights.T @ texts[chosen]
-    return 1 - float(np.square(left).sum()) / whole if whole else 0.0
+        remainder = rows - weights.T @ texts[chosen]
+    return 1 - float(np.square(remainder).sum()) / whole if whole else 0.0
 
 
 def singular_vectors(evidence: Evidence) -> Scores:
-    """Return the part of the explanations that name the groups, weighted by squared singular values."""
+    """Score heads by the weight of texts naming the groups in their directions."""
     names = [text for texts in evidence.names.values() for text in texts]
     embeddings = [evidence.model.embed_texts(texts) for texts in (names, evidence.reading.pool.texts)]
     dictionary = np.concatenate(embeddings).astype(np.float64)
@@ -183,11 +180,11 @@ def value_output(model: Model, head: Head) -> Floats:
     """Multiply a head's value weights by its directions in the embedding space.
 
     Args:
-        model: the model.
-        head: a head of one of its blocks.
+        model: The model.
+        head: A head.
 
     Returns:
-        [W, D], from the block's input to the embedding.
+        The map from the block's input to the embedding [W, D].
     """
     layer = model.encoder.layers[head.layer]
     values = layer.separate_projections()[2][0]
@@ -200,27 +197,27 @@ def value_output(model: Model, head: Head) -> Floats:
 def coherent(direction: Floats, texts: Floats, n_texts: int = TEXTS) -> Floats:
     """Explain a direction by a few texts with non-negative weights.
 
-    Each next text is the one with the largest product with what is left, plus COHERENCE times its mean cosine
-    with those chosen before.
+    The next text has the largest product with the remainder plus COHERENCE times its mean cosine with the
+    texts chosen before.
 
     Args:
-        direction: [d].
-        texts: unit rows [texts, d].
-        n_texts: the most texts to choose.
+        direction: The direction [d].
+        texts: Unit text embeddings [texts, d].
+        n_texts: Maximum number of texts.
 
     Returns:
-        A weight for each text [texts]; most are 0.
+        The weights [texts]; most are 0.
     """
     chosen: list[int] = []
-    left, text_weights = direction, np.zeros(len(texts))
+    remainder, text_weights = direction, np.zeros(len(texts))
     for _ in range(min(n_texts, len(texts))):
-        products = texts @ left
+        products = texts @ remainder
         if chosen:
             products = products + COHERENCE * (texts @ texts[chosen].mean(axis=0))
         products[chosen] = -np.inf
         chosen.append(int(products.argmax()))
         amounts, _ = nnls(texts[chosen].T, direction)
-        left = direction - amounts @ texts[chosen]
+        remainder = direction - amounts @ texts[chosen]
     text_weights[chosen] = amounts
     return text_weights
 
@@ -229,7 +226,7 @@ PAIRS, FOLDS = 10, 5
 
 
 def locate_then_correct(evidence: Evidence) -> Scores:
-    """Return the head's share of first places for biased answers less that for others; mean over pairs."""
+    """Score heads by their share of first places for biased answers minus that for others."""
     embedded, direct = evidence.seen
     cosines, codes = embedded @ evidence.prompts.T, evidence.codes
     pairs = []
@@ -255,11 +252,11 @@ def experts(evidence: Evidence) -> Scores:
     codes = evidence.codes
     sizes = np.bincount(codes)
     if len(sizes) < 2 or sizes.min() < 2:
-        raise InputError("A probe of groups needs two of them or more, with two people each in either half.")
+        raise InputError("Expert heads need at least two groups with two people each in either half.")
     folds = StratifiedKFold(min(FOLDS, int(sizes.min())), shuffle=True, random_state=evidence.seed)
     scores = {}
     for row, head in enumerate(evidence.model.heads):
-        # A head's contribution lies in a few dimensions of its own; only in these is a probe well posed.
+        # A head's contribution has low rank; a probe is well posed only in its subspace.
         parts = evidence.seen[1][:, row].astype(np.float64)
         _, _, directions = np.linalg.svd(parts - parts.mean(axis=0), full_matrices=False)
         inside = parts @ directions[: evidence.model.encoder.rank(head)].T

@@ -1,7 +1,7 @@
 """Write the benchmark's results into the documents: `python -m ccs_benchmark.document`.
 
-These are the chart docs/methods.svg and the tables in docs/benchmark.md and benchmark/RESULTS.md. All but
-the hidden phase comes from models on the bases that are not for development (`scoring.DEVELOPMENT`).
+It writes the chart docs/methods.svg and the tables in docs/benchmark.md and benchmark/RESULTS.md. All results
+except the hidden phase's leave out the development bases (`scoring.DEVELOPMENT`).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ccs_benchmark.protocol import Orders
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDDEN = scoring.CELLS.with_name("hidden")
-"""Cells of models that were drawn after the methods were frozen, a file for each track."""
+"""Cells of the hidden phase, a file per track."""
 FIRST = {"planted": "average_precision", "natural": "gap_share", "idle": "alarm"}
-"""The score by which a track is ordered."""
+"""The score that orders a track."""
 AGREEMENT = FIRST | {"natural": "agreement"}
-"""The same for the factorial, whose pairs without a name have no gap share on most bases."""
+"""The same for the factorial table, because unnamed pairs have no gap share on most bases."""
 AREA = FIRST | {"natural": "area"}
-"""The same for the hidden phase, whose cells have no gap share."""
+"""The same for the hidden phase, because its cells have no gap share."""
 TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: share of the oracle's gap"}
 HIDDEN_TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: area"}
 LEADERS = 8
-"""Methods that the table of the hidden phase has, and chance."""
+"""Number of methods in the table of the hidden phase, besides CCS and chance."""
 GATE = 0.05
 """The p-value of the gap on the seen half above which the answer is "no head"."""
 THRESHOLDS = (0.05, 0.01, 0.001)
 
 
 def main() -> None:
-    """Write all of them from the cells that are kept."""
+    """Write the chart and all tables from the stored cells."""
     from ccs.batch import pages
     from ccs_benchmark.documents import bring_up_to_date
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def idle(name: str) -> dict[str, Mapping[Head, float]]:
-    """Return the attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
+    """Return the attributes whose bias no head carries: of controls and of MLP-only models."""
     known = variants.known(name)["truth"]
     return {
         attribute: {}
@@ -71,14 +71,14 @@ def idle(name: str) -> dict[str, Mapping[Head, float]]:
 def alarms(
     model: Model, unseen: Task, truth: Any, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """Count false positives: does a method name a head though no head carries the bias?
+    """Count false positives: methods that name a head although no head carries the bias.
 
     Args:
-        model: unused, like `unseen` and `truth`: a track's measures share their parameters.
-        unseen: the unseen half.
-        truth: the ground truth, which is empty.
-        orders: method -> heads in its order.
-        names_head: method -> whether its answer names a head.
+        model: Unused, like `unseen` and `truth`. The measures of all tracks have the same parameters.
+        unseen: The unseen half.
+        truth: The ground truth, which is empty.
+        orders: Method -> its ranking of heads.
+        names_head: Method -> whether it names a head.
     """
     return {name: {"alarm": float(names_head[name]), "took": 1.0} for name in orders}
 
@@ -95,16 +95,16 @@ TRACKS = {
         measure=alarms,
     ),
 }
-"""The benchmark's, and models in which there is no head to find: `alarm` is 1 where a method names one."""
+"""The benchmark's tracks. In "idle" there is no head to find; `alarm` is 1 if a method names one."""
 
 
 def bundled_cells(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
     """Read the cells of a track.
 
     Args:
-        track: a name in TRACKS.
-        folder: read its cells of that track instead of the bundled ones, all of them.
-        development: whether to return the cells of DEVELOPMENT bases or of the others.
+        track: A name in TRACKS.
+        folder: Folder with other cells, of which all are read. Default: the bundled ones.
+        development: Whether to return the cells of the DEVELOPMENT bases instead of the others.
     """
     file = TRACKS[track].file
     if folder is not None:
@@ -117,22 +117,22 @@ def tabled(track: str, folder: Path | None = None, *, development: bool = False)
     """Return `scoring.table` of `bundled_cells`.
 
     Args:
-        track: as there.
-        folder: as there.
-        development: as there.
+        track: As there.
+        folder: As there.
+        development: As there.
     """
     return scoring.table(bundled_cells(track, folder, development=development), track=TRACKS[track])
 
 
 def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
-    """Format a figure of a method with its interval; a dash if it has none.
+    """Format a score of a method with its interval; a dash if it has none.
 
     Args:
-        table: as `scoring.table` returns it.
-        method: a row of it.
-        figure: a column of it.
-        digits: after the point.
-        scale: the factor of the printed numbers.
+        table: From `scoring.table`.
+        method: A row of the table.
+        figure: A column of the table.
+        digits: Number of decimals.
+        scale: Factor of the printed numbers.
     """
     from ccs.batch.pages import in_brackets
     from ccs_benchmark.scoring import estimate
@@ -155,7 +155,7 @@ def display_name(method: str) -> str:
 
 
 def rows(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """Return the methods that have a name, by their mean place on both tracks."""
+    """Return a row per named method, by the mean rank on both tracks."""
     from ccs_benchmark.methods import METHODS
 
     places = sum(tables[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
@@ -185,7 +185,7 @@ def rows(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
 
 
 def separated(track: str) -> tuple[dict[str, str], float]:
-    """Return each method's letters on a track, and the detectable difference between two of the LEADERS."""
+    """Return each method's letters on a track, and the minimum detectable difference of two leaders."""
     from ccs_benchmark.methods import METHODS
 
     models = scoring.by_model(bundled_cells(track), [FIRST[track]])
@@ -195,7 +195,7 @@ def separated(track: str) -> tuple[dict[str, str], float]:
 
 
 def false_positives() -> pd.DataFrame:
-    """Return a row per method: the share of cases in which it names a head, by kind of model and gate."""
+    """Return a row per method: its false-positive rate by kind of model, with and without the gate."""
     cells = bundled_cells("idle")
     control = cells["model"].str.endswith("-control")
     gated = cells["alarm"] * (cells["gate_p"] <= GATE)
@@ -209,7 +209,7 @@ def false_positives() -> pd.DataFrame:
 
 
 def gate() -> list[dict[str, str]]:
-    """Return a row per threshold of the gate: the share of cases of all bases in which it sees a bias."""
+    """Return a row per threshold of the gate: the number of cases of all bases in which it detects a bias."""
     cells = pd.concat(scoring.read_cells(track.file).assign(track=name) for name, track in TRACKS.items())
     cells = cells.drop_duplicates(list(scoring.KEY[:4]))
     control = cells["model"].str.endswith("-control")
@@ -230,20 +230,20 @@ def gate() -> list[dict[str, str]]:
 
 
 def effects() -> str:
-    """Return the share of the grid's variance that goes with intervention, statistic, and pair."""
+    """State the shares of the grid's variance that intervention, statistic, and their interaction explain."""
     sentences = []
-    for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
+    for track, title in (("planted", "With planted heads"), ("natural", "With a learned bias")):
         cells = scoring.read_cells(TRACKS[track].file)
         whole = _variance(cells, track)
         by_base = {str(base): _variance(base_cells, track) for base, base_cells in cells.groupby("base")}
-        parts = (
+        intervention, statistic, pair = (
             f"{share:.0%} ({', '.join(f'{base} {shares[place]:.0%}' for base, shares in by_base.items())})"
             for place, share in enumerate(whole)
         )
-        intervention, statistic, pair = parts
         sentences.append(
-            f"{title}, of the variance over the twenty pairs of five interventions and four statistics "
-            f"{intervention} goes with the intervention, {statistic} with the statistic, {pair} with neither."
+            f"{title}, the intervention explains {intervention} of the variance over the twenty pairs of "
+            f"five interventions and four statistics. The statistic explains {statistic}, and their "
+            f"interaction {pair}."
         )
     return " ".join(sentences)
 
@@ -271,7 +271,7 @@ def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
 
     rows = []
     for intervention in dict.fromkeys(name.split("/")[0] for name in GRID):
-        row = {"what is done to a head": intervention}
+        row = {"intervention": intervention}
         for statistic in STATISTICS:
             name = f"{intervention}/{statistic}"
             method = PUBLISHED.get(name, name)
@@ -284,7 +284,7 @@ def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
 
 
 def chosen() -> str:
-    """Name the default of `localize`, and by how much it leads where it was chosen."""
+    """Name the default of `localize`, and its lead on the development bases."""
     from ccs_benchmark.methods import DEFAULT
 
     tables = {track: tabled(track, development=True) for track in ("planted", "natural")}
@@ -298,7 +298,7 @@ def chosen() -> str:
 
 
 def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
-    """Return each method's mean of both tracks' first figures."""
+    """Return each method's mean of both tracks' first scores."""
     from ccs_benchmark.methods import METHODS
 
     first = [table[FIRST[track]] for track, table in tables.items()]
@@ -306,13 +306,13 @@ def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
 
 
 def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Compare the best method of each track with chance, the paper's claim, and the default."""
+    """Compare the best method of each track with the default, CCS, and chance."""
     from ccs_benchmark.methods import DEFAULT, METHODS, RANDOM
 
     sentences = []
     for track, words, figure in (
         ("planted", "with a bias planted in known heads", "average precision"),
-        ("natural", "that learned a bias by themselves", "share of the oracle's gap reduction"),
+        ("natural", "that learned a bias through CLIP's loss", "share of the oracle's gap reduction"),
     ):
         table = tables[track]
         best = table.loc[list(METHODS), FIRST[track]].idxmax()
@@ -320,14 +320,14 @@ def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
         listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
         sentences.append(
             f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
-            f"**{best}** has the highest {figure}. Means: {listed}. The detectable difference between two of "
-            f"the seven leaders (80% power) is {separated(track)[1]:.2f}."
+            f"**{best}** has the highest {figure}. Means: {listed}. The minimum detectable "
+            f"difference of two of the seven leaders (80% power) is {separated(track)[1]:.2f}."
         )
     return "\n\n".join(sentences)
 
 
 def units(hidden: Mapping[str, pd.DataFrame]) -> str:
-    """Say how many models the hidden phase has, and which commits had the methods."""
+    """State the number of models in the hidden phase, and the commits with the methods."""
     planted, natural, idle = (int(hidden[track]["models"].max()) for track in FIRST)
     commits = bundled_cells("planted", HIDDEN).groupby("commit")["method"].unique()
     methods = (
@@ -335,17 +335,17 @@ def units(hidden: Mapping[str, pd.DataFrame]) -> str:
         for commit, names in sorted(commits.items(), key=lambda item: -len(item[1]))
     )
     return (
-        f"{planted} models with planted heads, {natural} whose heads learned a bias, {idle} whose MLPs did. "
-        f"Commits with the methods: {', '.join(methods)}."
+        f"{planted} models with planted heads, {natural} with a bias learned by heads, and {idle} with a "
+        f"bias learned by MLPs. Commits with the methods: {', '.join(methods)}."
     )
 
 
 def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """Compare the leading methods, CCS, and chance: the table's figures next to the hidden phase's.
+    """Compare the scores of the leading methods, CCS, and chance in the table and in the hidden phase.
 
     Args:
-        tables: track -> table.
-        hidden: the same of the hidden phase.
+        tables: Track -> table.
+        hidden: The same for the hidden phase.
     """
     from ccs_benchmark.methods import METHODS
 
@@ -359,7 +359,7 @@ def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFra
                 for track in TITLES
                 for when, table in (("table", tables), ("hidden", hidden))
             },
-            "names a head where none carries, table and hidden": ", ".join(
+            "false-positive rate, table and hidden": ", ".join(
                 f"{table['idle'].loc[method, 'alarm']:.0%}" for table in (tables, hidden)
             ),
         }
@@ -368,7 +368,7 @@ def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFra
 
 
 def chart(tables: Mapping[str, pd.DataFrame]) -> go.Figure:
-    """Return the methods that have a name, on both tracks, with intervals."""
+    """Plot the named methods on both tracks, with intervals."""
     from ccs_benchmark.methods import METHODS
 
     order = tables["natural"].loc[list(METHODS)].sort_values(FIRST["natural"]).index

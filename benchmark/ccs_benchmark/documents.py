@@ -1,4 +1,4 @@
-"""The parts of documents that programs write."""
+"""Generated parts of documents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ccs.files import read_text, write_text
 
 
 def bring_up_to_date(document: Path, name: str, text: str, by: str) -> None:
-    """Write a text between two markers of a document; nothing without text, document, or markers.
+    """Write a text between two markers of a document, if text, document, and markers exist.
 
     Args:
-        document: a Markdown file.
-        name: of the markers.
-        text: the new text.
-        by: the command that writes it, which the first marker names.
+        document: A Markdown file.
+        name: Name of the markers.
+        text: The new text.
+        by: The command that writes it, named by the first marker.
     """
     start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
     before, opening, following = (read_text(document) if document.is_file() else "").partition(start)

@@ -1,4 +1,4 @@
-"""The models with planted heads as a folder that goes to the Hub as it is (`publish`)."""
+"""Write the models with planted heads as a folder for the Hub (`publish`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ccs_benchmark.planted_models import CARRIES
 LICENSE = Path(__file__).parents[2] / "LICENSE"
 TRUTH, CELLS, CROISSANT, CARD = "truth.csv", "cells.parquet", "croissant.json", "README.md"
 NAME = "USER/NAME"
-"""Stands for the repository's name until the folder is published."""
+"""Placeholder of the repository's name until the folder is published."""
 _TEMPLATE = Path(__file__).with_name("card.md")
 _COLUMNS = {
     "model": ("sc:Text", "name of the model's file"),
-    "base": ("sc:Text", "the model that it differs from in the trained heads alone"),
-    "attribute": ("sc:Text", "what was planted; empty for a control"),
-    "head": ("sc:Text", "a head that was trained, such as L5.H1; layers and heads count from 0"),
+    "base": ("sc:Text", "the base model, from which it differs only in the trained heads"),
+    "attribute": ("sc:Text", "attribute of the planted bias; empty for a control"),
+    "head": ("sc:Text", "a trained head, such as L5.H1; layers and heads count from 0"),
     "share": (
         "sc:Float",
-        "part of the groups' gap that goes when this head alone has its old weights",
+        "share of the gap between groups removed if only this head gets its original weights",
     ),
     "to_find": ("sc:Boolean", f"whether the share is {CARRIES} or more"),
 }
@@ -38,11 +38,11 @@ def write(models: Sequence[Path], folder: Path) -> None:
     """Write the folder: models, ground truth, scores of the methods on them, license, card, and metadata.
 
     Args:
-        models: files of models with planted heads.
-        folder: where to write.
+        models: Files of models with planted heads.
+        folder: Output folder.
 
     Raises:
-        InputError: Without models, or for a file that is none.
+        InputError: If there are no models, or a file isn't one.
     """
     if not models:
         raise InputError("There are no models with planted heads to publish.")
@@ -109,8 +109,8 @@ def croissant(folder: Path) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": "planted-heads",
-        "description": "Small CLIPs in which a skew of occupation by gender or skin tone was planted in "
-        "known attention heads, for methods that look for such heads.",
+        "description": "Small CLIPs in which a bias by gender or skin tone was planted in known attention "
+        "heads, to score methods that look for such heads.",
         "license": "https://opensource.org/license/mit",
         "url": f"https://huggingface.co/{NAME}",
         "distribution": [

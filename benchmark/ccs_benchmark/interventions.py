@@ -1,22 +1,21 @@
-"""Heads by the effect of changing them: an intervention on a head, and the statistic that should fall.
+"""Rank heads by the effect of an intervention on a statistic of the bias.
 
-A method is a pair of the two, and any intervention goes with any statistic:
+A method is a pair of an intervention and a statistic. All pairs are possible:
 
     >>> sorted(INTERVENTIONS)
     ['direct', 'direct mean', 'mean', 'resample', 'zero']
     >>> sorted(STATISTICS)
     ['MaxSkew', 'logit gap', 'score gap', 'signed score gap']
 
-In the forward pass, in which later layers react, a head's output becomes zero, its mean over the people
-position by position, or its output for a person of another group (`resample`, known as activation patching:
-Vig et al. 2020). Zero may lie far from anything that later layers have seen; the mean removes only what
-differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024, arXiv 2309.16042). The two
-direct interventions subtract the head's contribution, or what of it differs from its mean, from the embedding
-alone.
+Three interventions replace a head's output in the forward pass, so that later layers react: by zero, by its
+mean over the people at each position, or by its output for a person of another group (`resample`, known as
+activation patching: Vig et al. 2020). Zero can be far from typical outputs; the mean removes only differences
+between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024, arXiv 2309.16042). The two direct
+interventions subtract the head's contribution, or its difference from the mean, only from the embedding.
 
-MaxSkew looks at the top of each ranking, the group score gap (`ccs.metrics.ranking`) and the logit gap at the
-groups' means over all people. The signed score gap counts a change along each ranking's direction before
-anything is changed.
+MaxSkew depends on the top of each ranking. The group score gap (`ccs.metrics.ranking`) and the logit gap
+depend on group means over all people. The signed score gap measures a change along each ranking's original
+direction.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ Intervention = Callable[[Evidence], Iterable[Embeddings]]
 
 
 def zero(evidence: Evidence) -> Iterable[Embeddings]:
-    """Return the people's embeddings with each head ablated in the forward pass."""
+    """Embed the people with each head ablated in the forward pass."""
     return evidence.singles
 
 
 def mean(evidence: Evidence) -> Iterable[Embeddings]:
-    """Return them with each head's output at its mean over the people in the forward pass."""
+    """Embed the people with each head's output replaced by its mean over them in the forward pass."""
     model, people = evidence.model, evidence.people
     batches = [people[rows] for rows in in_batches(people)]
     with torch.no_grad():
@@ -71,12 +70,12 @@ def mean(evidence: Evidence) -> Iterable[Embeddings]:
 
 
 def direct(evidence: Evidence) -> Iterable[Embeddings]:
-    """Return them with each head's contribution subtracted from the embedding."""
+    """Subtract each head's contribution from the embeddings."""
     return _subtract(*evidence.seen)
 
 
 def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
-    """Return them with each head's contribution at its mean in the embedding."""
+    """Replace each head's contribution to the embeddings by its mean."""
     whole, parts = evidence.seen
     return _subtract(whole, parts - parts.mean(axis=0))
 
@@ -91,8 +90,8 @@ def score_gap(evidence: Evidence, embedded: Embeddings) -> float:
     """Return the rankings' group score gap.
 
     Args:
-        evidence: the half that the method sees.
-        embedded: the people's embeddings [n, d].
+        evidence: The half that the method sees.
+        embedded: The people's embeddings [n, d].
     """
     return evidence.task.score_gap(embedded)
 
@@ -101,8 +100,8 @@ def logit_gap(evidence: Evidence, embedded: Embeddings) -> float:
     """Return the mean logit gap.
 
     Args:
-        evidence: the half that the method sees.
-        embedded: the people's embeddings [n, d].
+        evidence: The half that the method sees.
+        embedded: The people's embeddings [n, d].
     """
     return bias.means(embedded, evidence.task, ("logit gap",))["logit gap"]
 
@@ -123,12 +122,12 @@ STATISTICS: Mapping[str, Statistic] = {
 
 
 def fallen(evidence: Evidence, intervention: str, statistic: str) -> Scores:
-    """Score heads by how far a statistic falls under an intervention on each.
+    """Score heads by the reduction of a statistic under an intervention on each.
 
     Args:
-        evidence: the half that the method sees.
-        intervention: a name in INTERVENTIONS.
-        statistic: a name in STATISTICS.
+        evidence: The half that the method sees.
+        intervention: A name in INTERVENTIONS.
+        statistic: A name in STATISTICS.
     """
     return drop(evidence, INTERVENTIONS[intervention](evidence), STATISTICS[statistic])
 
@@ -139,28 +138,28 @@ def between_extremes(means: Tensor) -> Tensor:
 
 
 SQUARES = {"score gap": between_groups, "logit gap": between_extremes}
-"""What gates can be trained to lower."""
+"""Statistics that gates can be trained to lower."""
 
 
 def gates(evidence: Evidence, statistic: str) -> Scores:
-    """Score heads by how far the learned mask closes their gates to lower a statistic.
+    """Score heads by how far the learned mask closes their gates when it lowers a statistic.
 
     Args:
-        evidence: the half that the method sees.
-        statistic: a name in SQUARES.
+        evidence: The half that the method sees.
+        statistic: A name in SQUARES.
     """
     return learned_mask(evidence, SQUARES[statistic])
 
 
 LIMITS = Limits(max_loss=1.0, max_candidates=8, min_reduction=0.05)
-"""No bound on accuracy: the question is which heads carry the bias, not which can be spared."""
+"""No limit on accuracy: the search looks for carriers, not for heads that can be spared."""
 
 
 def search(evidence: Evidence) -> Scores:
-    """Return the heads on the search's path in its order, then all others by their share of the gap."""
-    heads = [HeadSet([head]) for head in evidence.model.heads]
+    """Rank the heads of the search's path first, then all others by their reduction of the gap."""
+    singles = [HeadSet([head]) for head in evidence.model.heads]
     gaps = [evidence.task.score_gap(embeddings) for embeddings in evidence.singles]
-    alone = [MeasuredSet(off, math.nan, math.nan, value) for off, value in zip(heads, gaps, strict=True)]
+    alone = [MeasuredSet(s, math.nan, math.nan, value) for s, value in zip(singles, gaps, strict=True)]
     path = search_greedily(evidence.model, evidence.task, alone, LIMITS)
     start = path[0].score_gap
     scores = by_head(evidence, [1 - value / start if start else 0.0 for value in gaps])

@@ -1,4 +1,4 @@
-"""The leaderboard of the benchmark: one page of HTML, made from cells, that needs no server."""
+"""The leaderboard of the benchmark: a static HTML page made from cells."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def read_submission(path: Path) -> pd.DataFrame:
     """Read the cells of a submission, as `python -m ccs_benchmark --cells` writes them.
 
     Args:
-        path: the Parquet file.
+        path: The Parquet file.
 
     Raises:
-        InputError: If the file has another form, impossible figures, or cells of another method than its own.
+        InputError: If the file has wrong columns, impossible scores, or cells of another method.
     """
     if path.stat().st_size > _BYTES:
         raise InputError(f"{path.name} is larger than {_BYTES >> 20} MiB.")
     try:
         cells = pd.read_parquet(path)
     except (ValueError, OSError) as error:  # what pyarrow raises
-        raise InputError(f"{path.name} is no Parquet file: {str(error)[:100]}.") from None
+        raise InputError(f"{path.name} isn't a Parquet file: {str(error)[:100]}.") from None
     if list(cells.columns) != list(scoring.COLUMNS) or cells.empty:
-        raise InputError(f"{path.name} has not the columns {', '.join(scoring.COLUMNS)}.")
+        raise InputError(f"{path.name} must have the columns {', '.join(scoring.COLUMNS)}.")
     submission = cells[cells["method"] != scoring.PLANTED]
     names = [str(name) for name in submission["method"].unique()]
     if len(names) != 1 or not re.fullmatch(rf"submissions\.{path.stem}:\w{{1,40}}", names[0], re.ASCII):
-        raise InputError(f"{path.name} holds cells of {names}, not submissions.{path.stem}:FUNCTION alone.")
+        raise InputError(f"{path.name} holds cells of {names}, not of submissions.{path.stem}:FUNCTION.")
     figures = submission[[*scoring.FIGURES, "passes", "took"]].apply(pd.to_numeric, errors="coerce")
     if figures.isna().any(axis=None) or not figures[list(SHARES)].stack().between(0, 1).all():
-        raise InputError(f"{path.name} holds figures that are no numbers, or shares outside 0 to 1.")
+        raise InputError(f"{path.name} holds scores that are not numbers, or shares outside 0 to 1.")
     return submission.reset_index(drop=True)
 
 
@@ -54,11 +54,11 @@ def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
     """Read the submissions that have a cell for every case.
 
     Args:
-        folder: of the submissions.
-        cells: with the cases.
+        folder: Folder of the submissions.
+        cells: Cells with the cases.
 
     Returns:
-        The cells of each complete submission, for these cases alone.
+        The cells of each complete submission, for only these cases.
     """
     keys = list(scoring.KEY[:4])
     cases = set(cells[keys].itertuples(index=False, name=None))
@@ -77,9 +77,9 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
     """Write a static Space: the page, its card, and the cells.
 
     Args:
-        folder: where to write.
-        cells: of all methods.
-        truths: model -> ground truth.
+        folder: Output folder.
+        cells: Cells of all methods.
+        truths: Model -> ground truth.
         repository: USER/NAME of the models.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,11 +90,11 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
 
 
 def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> str:
-    """Render the page: a table for each track and attribute, of which it shows one.
+    """Render the page. It has a table for each track and attribute, and shows one at a time.
 
     Args:
-        cells: of all methods.
-        truths: model -> ground truth.
+        cells: Cells of all methods.
+        truths: Model -> ground truth.
         repository: USER/NAME of the models.
     """
     html = environment(Path(__file__).parent)
@@ -113,10 +113,10 @@ def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> s
 def _tables(
     cells: pd.DataFrame, truths: Mapping[str, Truth]
 ) -> Iterator[tuple[str, str, int, list[dict[str, str]]]]:
-    """Return track, attribute, number of models, and rows, for each pair with cells in which a skew took."""
+    """Return track, attribute, number of models, and rows, for each pair with a learned bias."""
     strength = cells["model"].map({name: truth.strength for name, truth in truths.items()})
     tracks = {ALL: strength.notna()} | {
-        f"{part:.0%} of the skew planted": strength == part
+        f"{part:.0%} of the bias planted": strength == part
         for part in sorted(strength.dropna().unique(), reverse=True)
     }
     attributes = [ALL, *sorted(cells["attribute"].unique())]
@@ -126,7 +126,7 @@ def _tables(
         if (selected["took"] < scoring.TOOK).all():
             continue
         key = tuple(selected.index)
-        if key not in computed:  # one track of one strength is all of it
+        if key not in computed:  # with one strength, its track equals ALL
             table = scoring.table(selected)
             computed[key] = int(table["models"].max()), list(_rows(table))
         yield track, attribute, *computed[key]

@@ -1,12 +1,12 @@
-"""Methods of finding the heads that carry a bias, each a function of the same `Evidence`.
+"""Methods that find the heads that carry a bias, each a function of an `Evidence`.
 
-`METHODS` has them by name, those of `ccs.localize` among them:
+`METHODS` has them by name, including those of `ccs.localize`:
 
     >>> DEFAULT in METHODS, len(METHODS)
     (True, 22)
 
-`GRID` has every pair of an intervention on a head and the statistic that should fall; nine of them are
-published methods, and stand in `METHODS` under their names.
+`GRID` has every pair of an intervention on a head and a statistic of the bias. Nine of them are published
+methods, and have their published names in `METHODS`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RANDOM = "random"
 
 
 def random(evidence: Evidence) -> Scores:
-    """Draw a number per head, seeded by the seed and the model's weights, so that models differ."""
+    """Score heads at random, seeded by the seed and the model's weights."""
     weights = int(evidence.model.weights_hash[:8], 16)
     rng = np.random.default_rng([evidence.seed, weights])
     return by_head(evidence, rng.random(len(evidence.model.heads)))
 
 
 def ensemble(evidence: Evidence) -> Scores:
-    """Rank heads by their mean place by three methods, chosen before any was scored together.
+    """Rank heads by their mean rank in three methods, which were chosen before the ensemble was scored.
 
     Ensembles did well in the shared task of the Mechanistic Interpretability Benchmark (arXiv 2510.06811).
     """
@@ -57,7 +57,7 @@ PUBLISHED: Mapping[str, str] = {
     "GIM/signed score gap": "GIM",
     "gates/score gap": "learned mask",
 }
-"""Pairs of the grid that have a name of their own."""
+"""Pairs of the grid that are published methods, and their names."""
 _BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
     **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
     "gradient": (modified_gradients.plain, modified_gradients.DIRECTIONS),
@@ -65,7 +65,7 @@ _BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
     "GIM": (modified_gradients.modified, modified_gradients.DIRECTIONS),
     "gates": (interventions.gates, interventions.SQUARES),
 }
-"""What is done to a head -> the method, and the statistics that it takes."""
+"""Intervention -> its method, and the statistics that it supports."""
 GRID: Mapping[str, Method] = {
     f"{intervention}/{statistic}": partial(method, statistic=statistic)
     for intervention, (method, statistics) in _BY_STATISTIC.items()

@@ -42,7 +42,7 @@ from ccs_benchmark.scoring import (
 
 CELLS = Path(__file__).with_name("cells") / "mitigation.parquet"
 ORACLE = "weights put back"
-"""The truth in the place of a mitigation: the weights that learned the skew are those of the base again."""
+"""The oracle's name in the cells: the base model's weights replace those that learned the bias."""
 BIAS = ("max_skew", "ndkl", "score_gap")
 FIGURES = (*BIAS, "accuracy", "occupations", "retrieval", "other_skew", "moved", "group_accuracy")
 CHANCE = tuple(f"{name}_chance" for name in BIAS)
@@ -57,7 +57,7 @@ OCCUPATIONS, RETRIEVAL = "occupations", "retrieval"
 
 @dataclass(frozen=True, eq=False)
 class LabeledImages:
-    """Images (a trunk), each of which belongs to one of some texts [c, d]: `labels` [n] is its number."""
+    """Images (a trunk), texts [c, d], and the index of each image's text: `labels` [n]."""
 
     images: Trunk
     texts: NDArray[np.float32]
@@ -65,10 +65,10 @@ class LabeledImages:
 
 
 class BaseImages:
-    """Images of the synthetic world as the layers of a base model see them that all its models share.
+    """Activations of synthetic images in the layers that all models of a base model share.
 
     Args:
-        base: The base model. Its texts are those of its models, too.
+        base: The base model. Its models have the same text encoder.
     """
 
     def __init__(self, base: Model) -> None:
@@ -90,7 +90,7 @@ class BaseImages:
 
 
 def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
-    """Return people at work with their props, and scenes with captions, of the synthetic world."""
+    """Return synthetic images of people at work with their props, and of scenes with captions."""
     workers, clips = synthetic.classification_set("occupations"), synthetic.retrieval_set(PAIRS)
     names = embed_names(model, workers.classes, workers.templates)
     captions = model.embed_texts([texts[0] for texts in clips.captions])
@@ -102,7 +102,7 @@ def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
 
 
 class ScoredHalf(Half):
-    """Fresh faces, unseen prompts and control images, and further sets of images that nobody saw.
+    """Fresh faces, held-out prompts and control images, and further held-out images.
 
     Args:
         subject, attribute, seed: As for `Half`.
@@ -117,7 +117,7 @@ class ScoredHalf(Half):
 
     @cached_property
     def chance_levels(self) -> dict[str, float]:
-        """MaxSkew, NDKL, and group score gap if groups mean nothing: by random rankings or groups."""
+        """Chance levels of MaxSkew, NDKL, and group score gap, from random rankings or groups."""
         units, rng = self.before["people"], np.random.default_rng(0)
         shuffled = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
         measured = bias.measure(units, self.task, draws=40)
@@ -131,8 +131,8 @@ class ScoredHalf(Half):
         """Return FIGURES of each option.
 
         Args:
-            options: what is done to the model.
-            model: another one with the same lower layers and texts.
+            options: The mitigations.
+            model: Another model with the same lower layers and text encoder.
         """
         embedded = self.embed_options(options, model)
         return [self.figures(option, units) for option, units in zip(options, embedded, strict=True)]
@@ -141,8 +141,8 @@ class ScoredHalf(Half):
         """Compute FIGURES of an option from its embeddings; accuracies are shares of 1.
 
         Args:
-            fitted: what is done to the model.
-            units: name of a set of images -> embeddings.
+            fitted: The mitigation.
+            units: Name of a set of images -> embeddings.
         """
         people, task = units["people"], fitted.on_task(self.task)
         measured = bias.measure(people, task, draws=40).metrics
@@ -171,10 +171,10 @@ def names() -> tuple[str, ...]:
 
 
 def learned(name: str) -> tuple[str, tuple[str, ...], str]:
-    """Look up what a model of the benchmark learned.
+    """Look up the bias of a benchmark model.
 
     Args:
-        name: of a bundled model, or a file with planted heads.
+        name: Name of a bundled model, or a file with planted heads.
 
     Returns:
         Its base model, the attributes of its bias, and the start of its weights' hash.
@@ -200,11 +200,11 @@ def score(
     """Measure how much a mitigation lowers a known bias, and what it costs, next to the known mitigations.
 
     Args:
-        method: a function of `ccs.analysis.evidence.Evidence` that returns what it has fitted, a `Fitted`.
-        models: names of models with a planted or learned bias; by default those for which the known
-            mitigations were measured.
-        splits: number of splits into halves, each an experiment of its own.
-        tell: called with a line for each case.
+        method: A function of `ccs.analysis.evidence.Evidence` that returns a `Fitted`.
+        models: Names of models with a planted or learned bias. Default: those with stored cells of the known
+            mitigations.
+        splits: Number of independent splits into halves.
+        tell: Called with a line for each case.
 
     Returns:
         The `table`.
@@ -228,11 +228,11 @@ def run(
     """Measure mitigations, nothing, and the oracle.
 
     Args:
-        mitigations: name -> function from evidence to what it fitted.
-        places: names of models.
-        splits: number of splits into halves.
-        file: where cells are kept; a case that has all of them there isn't measured again.
-        tell: called with a line for each case.
+        mitigations: Name -> function from evidence to a `Fitted`.
+        places: Names of models.
+        splits: Number of splits into halves.
+        file: File of cells. A case that has all its cells there isn't measured again.
+        tell: Called with a line for each case.
 
     Returns:
         The cells, a row per case and mitigation.
@@ -294,7 +294,7 @@ def table(cells: pd.DataFrame) -> pd.DataFrame:
     """Summarize cells: a row per mitigation, by rising MaxSkew, nothing and the oracle first.
 
     Args:
-        cells: of mitigations. Cases whose bias wasn't learned (TOOK) are left out.
+        cells: Cells of mitigations. Cases whose bias wasn't learned (TOOK) are left out.
 
     Returns:
         Means over base models of the means over their models, a model's attributes and splits averaged first,
@@ -317,6 +317,6 @@ def table(cells: pd.DataFrame) -> pd.DataFrame:
         row["labels"] = name not in UNLABELED | {ORACLE}
         rows.append(row)
     if not rows:
-        raise InputError("There is no model here in which a skew took.")
+        raise InputError("None of these models learned the bias.")
     rows.sort(key=lambda row: (row["method"] not in (NOTHING, ORACLE), row["max_skew"]))
     return pd.DataFrame(rows).set_index("method")

@@ -1,4 +1,4 @@
-"""Ways to lower a bias: those of `ccs.mitigate`, and their rivals."""
+"""Methods that lower a bias: those of `ccs.mitigate`, and others for comparison."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from ccs.metrics.stats import Floats
 
 
 def consistent(evidence: Evidence) -> Fitted:
-    """Ablate the heads of high CCS, as in "Pruning the Paradox" (arXiv 2503.11103)."""
+    """Ablate the high-CCS heads, as in "Pruning the Paradox" (arXiv 2503.11103)."""
     texts = max(len(spans) for spans in evidence.reading.spans.values())
     return Fitted(level_heads(evidence.reading.scores, texts)["high"])
 
 
 def random(evidence: Evidence) -> Fitted:
-    """Ablate as many heads as in `ablation`, drawn at random."""
+    """Ablate as many random heads as `ablation`."""
     heads, rng = list(evidence.model.heads), np.random.default_rng([evidence.seed, 11])
     drawn = rng.permutation(len(heads))[: len(masked_heads(evidence))]
     return Fitted(HeadSet(heads[place] for place in drawn))
 
 
 def at_mean(evidence: Evidence) -> Fitted:
-    """Let the heads of `ablation` write their mean over the people, which depends on no person.
+    """Replace the output of the heads of `ablation` by its mean over the people.
 
     Zero also removes a head's usual output, and can overstate its effect (arXiv 2604.14433).
     """
@@ -49,9 +49,9 @@ def at_mean(evidence: Evidence) -> Fitted:
 
 
 def at_prototype(evidence: Evidence) -> Fitted:
-    """Let the same heads write the mean over groups of the groups' means.
+    """Replace the output of the same heads by the mean of the group means.
 
-    From "Debiasing CLIP with neural interventions" (ECIR 2026), which we know from its summary.
+    From "Debiasing CLIP with neural interventions" (ECIR 2026), of which we read only a summary.
     """
     _, codes, counts = np.unique(evidence.task.groups, return_inverse=True, return_counts=True)
     return _held(evidence, 1 / counts[codes] / len(counts))
@@ -63,15 +63,15 @@ def _held(evidence: Evidence, weights: np.ndarray | None = None) -> Fitted:
 
 
 def names_from_texts(evidence: Evidence) -> Fitted:
-    """Remove from texts the directions in which the groups' texts differ.
+    """Project the directions in which the groups' texts differ out of text embeddings.
 
-    Chuang et al. 2023 (arXiv 2302.00070), without that work's calibration, which needs pairs of prompts.
+    Chuang et al. 2023 (arXiv 2302.00070), without its calibration, which needs pairs of prompts.
     """
     return Fitted(texts=_without_names(evidence))
 
 
 def names_from_images(evidence: Evidence) -> Fitted:
-    """Project the same directions out of images."""
+    """Project the same directions out of image embeddings."""
     return Fitted(images=_without_names(evidence))
 
 
@@ -98,17 +98,16 @@ class Balanced:
         e = a + (1 - b) / safe
         t = (e - b * np.sqrt(np.maximum(e**2 - a**2, 0))) / (e**2 + b**2)
         moved = np.sqrt(1 - t**2) * remainder / np.maximum(b, 1e-9) + t * along / safe
-        # As short as this is rounding, which has no direction.
+        # Vectors this short are rounding errors without a direction.
         return np.asarray(np.where((a < 1e-6) | (b < 1e-6), x, moved), np.float32)
 
 
 def closed_form(evidence: Evidence) -> Fitted:
-    """Balance what is removed along the groups' texts against the utility lost.
+    """Balance the removal along the groups' texts against the utility lost.
 
-    The closed form of Lian et al. 2026 (arXiv 2603.12998), read from its abstract and its authors' code,
-    without the paraphrases that an LLM writes there. Images and texts keep so much of what lies along the
-    groups' texts that its share and the utility lost (1 - cosine with the embedding before), as a share of
-    what full erasure loses, are equal.
+    The closed form of Lian et al. 2026 (arXiv 2603.12998), from its abstract and its authors' code, without
+    its paraphrases by an LLM. The kept share of the component along the groups' texts equals the utility lost
+    (1 - cosine to the original embedding) as a share of the loss by full erasure.
     """
     name_vectors = name_embeddings(evidence)
     balanced = Balanced(span(name_vectors - name_vectors.mean(axis=0)))
@@ -118,16 +117,16 @@ def closed_form(evidence: Evidence) -> Fitted:
 # Single dimensions, and a residual --------------------------------------------------------------------------
 
 DROPPED = 0.2
-"""The share of dimensions that CLIP-clip drops; its authors try several."""
+"""Share of dimensions that CLIP-clip drops. Its authors try several values."""
 IMPUTED = 0.1
-"""The share of dimensions that SFID replaces: about its 50 of 512, from memory."""
+"""Share of dimensions that SFID replaces, about 50 of 512. We couldn't check it in the source."""
 UNSURE = 0.7
-"""Images whose most likely group the forest gives less than this are unsure; SFID's value from memory."""
+"""Images are ambiguous if their most likely group has a lower probability. We couldn't check SFID's value."""
 TREES = 100
 
 
 def clip_clip(evidence: Evidence) -> Fitted:
-    """Drop the dimensions that tell most of groups: CLIP-clip (Wang et al. 2021, arXiv 2109.05433)."""
+    """Drop the dimensions with most information on groups: CLIP-clip (Wang et al. 2021, arXiv 2109.05433)."""
     from sklearn.feature_selection import mutual_info_classif
 
     information = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)
@@ -138,9 +137,9 @@ def clip_clip(evidence: Evidence) -> Fitted:
 
 
 def sfid(evidence: Evidence) -> Fitted:
-    """Set the dimensions by which a random forest tells groups to their mean over unsure images.
+    """Set a random forest's most important dimensions to their mean over ambiguous images.
 
-    SFID (Jung et al. 2024, arXiv 2410.07593), on images alone: its text side needs texts with groups.
+    SFID (Jung et al. 2024, arXiv 2410.07593), only on images: its text side needs texts with groups.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -148,7 +147,8 @@ def sfid(evidence: Evidence) -> Fitted:
     half = np.random.default_rng([evidence.seed, 12]).permutation(len(units)) % 2 == 0
     forest = RandomForestClassifier(TREES, random_state=evidence.seed).fit(units[half], codes[half])
     sure = forest.predict_proba(units[~half]).max(axis=1)
-    unsure = units[~half][sure < max(UNSURE, np.quantile(sure, 0.1))]  # the least sure, where all are sure
+    # The most ambiguous tenth if all are sure.
+    unsure = units[~half][sure < max(UNSURE, np.quantile(sure, 0.1))]
     replaced = np.argsort(-forest.feature_importances_)[: round(IMPUTED * units.shape[1])]
     scales, shift = np.ones(units.shape[1]), np.zeros(units.shape[1])
     scales[replaced] = 0
@@ -158,21 +158,21 @@ def sfid(evidence: Evidence) -> Fitted:
 
 STEPS, RATE = 300, 0.01
 KEEP = 20.0
-"""What it costs to move embeddings: the weight of the mean squared length of the residual."""
+"""Weight of the mean squared length of the residual."""
 
 
 def dear(evidence: Evidence) -> Fitted:
     """Train a small linear residual of image embeddings that hides the group from a classifier.
 
-    DeAR (Seth et al. 2023, arXiv 2303.10431). The classifier, linear and fitted beforehand, stays as it is;
-    its probabilities become equal. Steps, rate, and the weight of the residual's length are ours; that work's
-    classifier is deeper and learned the groups of FairFace.
+    DeAR (Seth et al. 2023, arXiv 2303.10431). The classifier is linear, fitted first, and fixed; the residual
+    makes its probabilities equal. Steps, rate, and the weight of the residual's length are ours. The source's
+    classifier is deeper, and trained on FairFace.
     """
     from sklearn.linear_model import LogisticRegression
 
     units, codes = evidence.units.astype(np.float64), evidence.codes
     tells = LogisticRegression(C=1e3, max_iter=2000).fit(units, codes)
-    two = len(tells.coef_) == 1  # of two groups scikit-learn keeps the second's logit only
+    two = len(tells.coef_) == 1  # for two groups, scikit-learn keeps only the second's logit
     weight, bias = (np.concatenate([0 * w, w]) if two else w for w in (tells.coef_, tells.intercept_))
     x, w, b = (torch.from_numpy(values) for values in (units, weight, bias))
     layer = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, requires_grad=True)
@@ -214,14 +214,14 @@ UNLABELED = frozenset(
     {NOTHING, "heads of high CCS off", "groups' texts from texts", "groups' texts from images", "closed form"}
 )
 """Methods that need no labels of groups."""
-_CONSTANT = "it adds a constant to embeddings of unit length, and the last projection comes before that"
-_BY_TOKEN = "a mean differs from token to token, and a bias does not"
+_CONSTANT = "it adds a constant to unit embeddings, after the last projection"
+_BY_TOKEN = "a mean differs by token, but a bias vector doesn't"
 UNSAVED = {
     **dict.fromkeys(("LEACE", "SFID", "DeAR's residual"), _CONSTANT),
-    "closed form": "how much it takes away differs from embedding to embedding",
+    "closed form": "the amount that it removes differs by embedding",
     **dict.fromkeys(("heads at their mean", "heads at prototypes"), _BY_TOKEN),
 }
-"""Those that no model's weights can hold, and why."""
+"""Methods that can't be written into a model's weights, and why."""
 SHARED = frozenset(
     {
         "ablation",
@@ -232,4 +232,4 @@ SHARED = frozenset(
         "heads at prototypes",
     }
 )
-"""Those that begin with one ranking of heads, which is made once, and which each of them pays for."""
+"""Methods that use the same ranking of heads. It is computed once, and its cost is added to each."""

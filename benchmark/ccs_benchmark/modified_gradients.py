@@ -1,15 +1,15 @@
 """Gradient interaction modifications (GIM: Edin et al. 2025, arXiv 2505.17630), and integrated gradients.
 
-Both are forms of `ccs.analysis.carriers.gradient`. Integrated gradients (EAP-IG: Hanna et al. 2024, arXiv
-2403.17806) take the mean of the gradients at inputs between a person's and the counterpart's.
+Both are variants of `ccs.analysis.carriers.gradient`. Integrated gradients (EAP-IG: Hanna et al. 2024, arXiv
+2403.17806) average the gradients at inputs between a person's and the counterpart's.
 
-GIM changes the rules of the gradient. A gradient says what a small change does, others held as they are. If
-parts substitute for one another it says that none of them matters: attention that is sharp has next to no
-slope, a norm takes back what one part adds, and of two factors each gets the whole product. GIM changes three
-rules of the backward pass, and the forward pass stays as it is. Softmax has the slope that it has at a
-temperature of 2. Norms are constants. If two tensors are multiplied, each gets half of the gradient, so that
-queries and keys get a quarter and values a half. (The authors' code, github.com/corticph/gim, also halves
-both factors of a gated MLP; no encoder of the benchmark has one, and here they are left.)
+A gradient is the effect of a small change of one part with the others fixed. It misses parts that substitute
+for each other: sharp attention has almost no slope, a norm cancels what a part adds, and each of two factors
+gets the credit for their whole product. GIM changes three rules of the backward pass; the forward pass is
+unchanged. The softmax has its slope at a temperature of 2. Norms are constants. If two tensors are
+multiplied, each gets half of the gradient, so queries and keys get a quarter, and values half. (The authors'
+code, github.com/corticph/gim, also halves both factors of a gated MLP. No encoder of the benchmark has one,
+so we don't.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ccs.analysis.evidence import Evidence, Scores
 from ccs.model.encoders.parts import Block, Layer
 
 STEPS = 5
-"""Inputs on the way from the other person to the own one, as in EAP-IG."""
+"""Number of inputs between the counterpart's and the person's, as in EAP-IG."""
 
 
 def _logit_gap(evidence: Evidence) -> NDArray[np.float32]:
@@ -49,16 +49,16 @@ DIRECTIONS: Mapping[str, Directions] = {
     "signed score gap": lambda evidence: evidence.toward,
     "logit gap": _logit_gap,
 }
-"""Statistics with a gradient. To first order the score gap is the signed score gap; MaxSkew has none."""
+"""Statistics with a gradient. To first order, the score gap equals the signed score gap. MaxSkew has none."""
 
 
 def plain(evidence: Evidence, statistic: str = "signed score gap", **options: Any) -> Scores:
     """Score heads by the gradient of a statistic.
 
     Args:
-        evidence: the half that the method sees.
-        statistic: a name in DIRECTIONS.
-        **options: those of `ccs.analysis.carriers.gradient`.
+        evidence: The half that the method sees.
+        statistic: A name in DIRECTIONS.
+        **options: Options of `ccs.analysis.carriers.gradient`.
     """
     return gradient(evidence, DIRECTIONS[statistic], **options)
 
@@ -70,8 +70,8 @@ def modified(evidence: Evidence, statistic: str = "signed score gap") -> Scores:
     """Score heads by GIM.
 
     Args:
-        evidence: the half that the method sees.
-        statistic: a name in DIRECTIONS.
+        evidence: The half that the method sees.
+        statistic: A name in DIRECTIONS.
     """
     return plain(evidence, statistic, rules=Modified, values=values)
 
@@ -79,15 +79,15 @@ def modified(evidence: Evidence, statistic: str = "signed score gap") -> Scores:
 # GIM --------------------------------------------------------------------------------------------------------
 
 TEMPERATURE = 2.0
-"""Of the softmax whose slope is used, as in the paper."""
+"""Temperature of the softmax whose slope is used, as in the source."""
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
     """Return a tensor whose gradient is multiplied by a factor.
 
     Args:
-        x: the tensor.
-        factor: of its gradient.
+        x: The tensor.
+        factor: Factor of its gradient.
     """
     return x.detach() + factor * (x - x.detach())
 
@@ -96,8 +96,8 @@ def softened(scores: Tensor, dim: int = -1) -> Tensor:
     """Compute a softmax with the gradient `s (g - sum(s g))`, where s is the softmax at TEMPERATURE.
 
     Args:
-        scores: of any shape.
-        dim: the dimension that sums to 1.
+        scores: Scores of any shape.
+        dim: Dimension that sums to 1.
     """
     soft = TEMPERATURE * torch.softmax(scores / TEMPERATURE, dim)
     return _sloped(torch.softmax(scores.detach(), dim), soft)

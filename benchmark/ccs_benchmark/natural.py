@@ -1,13 +1,15 @@
-"""The natural track: models that learned a skew by CLIP's own loss, in heads that weren't chosen.
+"""The natural track: models that learned a bias through CLIP's own loss, in heads that nobody chose.
 
-The truth is graded: each head's Shapley share of the gap between groups (`research/natural`), measured on
-faces that the benchmark does not show. The primary score of a ranking of heads is its *gap share*: the
-reduction of the group score gap when its first heads are ablated, on fresh faces and the prompts that methods
-don't see, the mean over CUTS, as a share of the reduction by the truth's first heads (as the faithfulness
-curves of the Mechanistic Interpretability Benchmark, arXiv 2504.13151). Its *area* is the same with MaxSkew,
-whose ceiling makes it a ratio of small numbers in some models. Its *agreement* is the weighted rank
-correlation with the truth (Vigna 2015, arXiv 1404.3325), in which the heads that carry most weigh most; it
-needs no ablation, and 0 is chance.
+The ground truth is each head's Shapley share of the gap between groups (`research/natural`), measured on
+faces that the benchmark doesn't use. A ranking of heads has three scores:
+
+- *Gap share*, the primary score: the reduction of the group score gap by ablating its first heads, as a share
+of
+  the reduction by the ground truth's first heads. It is the mean over CUTS, on fresh faces and unseen
+  prompts, as in the faithfulness curves of the Mechanistic Interpretability Benchmark (arXiv 2504.13151).
+- *Area*: the same for MaxSkew. MaxSkew has a ceiling, so in some models this is a ratio of small numbers.
+- *Agreement*: the weighted rank correlation with the ground truth (Vigna 2015, arXiv 1404.3325). Heads with
+  larger shares have larger weights. It needs no ablation, and 0 is chance.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from ccs_benchmark.protocol import Orders, reached
 
 PREFIX = "organism-natural-"
 TRUTH = "Shapley shares"
-"""The truth in the place of a method."""
+"""The ground truth's name in the cells."""
 CUTS = (1, 2, 4, 8)
-"""How many heads are off."""
+"""Numbers of ablated heads."""
 FIGURES = ("gap_share", "agreement", "area", "max_skew_taken", "accuracy_lost")
-"""The last two with as many heads off as the largest of CUTS."""
+"""The last two are measured with the largest of CUTS."""
 CELLS = Path(__file__).with_name("cells") / "natural.parquet"
 CARRIED = 0.5
-"""The least share of the gap in all heads together with which there is something to find."""
+"""Minimum share of the gap that all heads together carry; with less, there is nothing to find."""
 
 Shares = Mapping[str, Mapping[Head, float]]
 """Attribute -> head -> its Shapley share of the gap between groups."""
@@ -55,7 +57,7 @@ def truth(name: str) -> Shares:
 
 
 def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
-    """Order heads by how much they carry, most first: the order of TRUTH."""
+    """Rank heads by falling share."""
     return tuple(sorted(shares, key=lambda head: -shares[head]))
 
 
@@ -65,17 +67,17 @@ def figures(
     """Compute FIGURES of each order of heads on fresh faces and unseen prompts.
 
     Args:
-        model: with a learned bias.
-        unseen: these faces, prompts, and control images.
-        shares: head -> Shapley share.
-        orders: method -> heads in its order, TRUTH among them.
-        names_head: unused; a track's measures share their parameters.
+        model: A model with a learned bias.
+        unseen: Fresh faces, unseen prompts, and control images.
+        shares: Head -> Shapley share.
+        orders: Method -> its ranking of heads, including TRUTH.
+        names_head: Unused. The measures of all tracks have the same parameters.
 
     Returns:
-        Method -> figure -> value, with `took`, the share of the gap that goes with the truth's first heads.
+        Method -> score -> value. `took` is the share of the gap that ablating the ground truth's first heads
+        removes.
     """
-    wanted = {HeadSet(order[:cut]) for order in orders.values() for cut in CUTS}
-    sets = [HeadSet(), *sorted(wanted, key=str)]
+    sets = [HeadSet(), *sorted({HeadSet(order[:cut]) for order in orders.values() for cut in CUTS}, key=str)]
     by_set = dict(zip(sets, reached(model, unseen, sets), strict=True))
     before = by_set[HeadSet()]
 
@@ -83,8 +85,8 @@ def figures(
         """Compute the reduction of a score for each of CUTS.
 
         Args:
-            order: heads.
-            score: a field of `Reached`.
+            order: A ranking of heads.
+            score: A field of `Reached`.
         """
         return np.array(
             [getattr(before, score) - getattr(by_set[HeadSet(order[:cut])], score) for cut in CUTS]
@@ -107,11 +109,11 @@ def figures(
 
 
 def agreement(order: Sequence[Head], shares: Mapping[Head, float]) -> float:
-    """Compute the weighted rank correlation (-1 to 1) of an order with the shares.
+    """Compute the weighted rank correlation (-1 to 1) of a ranking with the shares.
 
     Args:
-        order: heads.
-        shares: head -> Shapley share, whose ranks are the weights.
+        order: A ranking of heads.
+        shares: Head -> Shapley share, whose ranks are the weights.
     """
     by_place = np.array([shares[head] for head in order])
     ranks = np.empty(len(order), np.intp)

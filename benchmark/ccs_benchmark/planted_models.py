@@ -1,8 +1,8 @@
-"""Models that differ from an embedded one in the slices of a few heads, and the truth about those heads.
+"""Models that differ from a base model in a few heads, and the ground truth about these heads.
 
 A head's slices are its rows of the attention's input projection (query, key, value) with their biases, and
-its columns of the output projection. One safetensors file per model holds their values; everything else is,
-bit for bit, the base model's.
+its columns of the output projection. One safetensors file per model has their values. All other weights
+are exactly the base model's.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ SUFFIX, HUB = ".safetensors", "hf://"
 MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
 FOLDER = Path(__file__).with_name("models") / "planted"
 CARRIES = 0.1
-"""The smallest share of a planted skew at which a head counts as a carrier."""
+"""Minimum share of a planted bias from which a head counts as a carrier."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth(Planted):
-    """The ground truth about a model with planted skew.
+    """The ground truth about a model with a planted bias.
 
     Attributes:
         base: The base model.
-        shares: Attribute -> head -> the share of the gap in logits that disappears if this head is reset.
-        drawn: The way in which the heads were chosen.
+        shares: Attribute -> head -> share of the logit gap removed if this head gets its original weights.
+        drawn: How the heads were chosen.
         seed: The seed of the training.
         pictures: Training images per head.
         rate: The learning rate.
-        strength: The part of the world's skew that was planted, in logarithms of its shares.
+        strength: Strength of the planted bias, as a factor of the log shares of the biased world.
     """
 
     base: str
@@ -98,7 +98,7 @@ def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str,
         return (text,)
     paths = [str(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if truth(str(path)).attributes]
     if not paths:
-        raise InputError(f"{text[:100]} holds no model with a planted skew (*{SUFFIX}).")
+        raise InputError(f"{text[:100]} has no model with a planted bias (*{SUFFIX}).")
     return tuple(paths)
 
 
@@ -115,7 +115,7 @@ def fetched(address: str) -> Path:
 
     match = re.fullmatch(rf"{HUB}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@([\w./-]+))?", address, re.ASCII)
     if not match or ".." in address:
-        raise InputError(f"{address[:100]!r} is no repository of models; one looks like {HUB}USER/NAME.")
+        raise InputError(f"{address[:100]!r} isn't a repository of models. Use {HUB}USER/NAME.")
     name, revision = match[1], match[2]
     try:
         api = HfApi(endpoint=endpoint())
@@ -159,7 +159,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
         return variants.load(name, device=device)
     base = truth(name).base
     if base not in (*embedded(), *variants.names()):
-        raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
+        raise InputError(f"{file.name} needs the base model {base[:100]!r}, which this package doesn't have.")
     model = variants.load(base, device=device)
     apply(model.clip, file)
     model.name = file.stem
@@ -167,7 +167,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
 
 def truth(name: str) -> Truth:
-    """Return the truth about the model of that name or path; InputError if nothing is planted in it."""
+    """Return the ground truth about a model; InputError if it has no planted bias."""
     with _opened(_file(name)) as (facts, _):
         return facts
 
@@ -175,7 +175,7 @@ def truth(name: str) -> Truth:
 def _file(name: str) -> Path:
     if (file := file_of(name)) is None:
         here = f"{names()[0]} to {names()[-1]}" if names() else "none"
-        raise InputError(f"{name[:100]!r} is no model with something planted; those here: {here}.")
+        raise InputError(f"{name[:100]!r} isn't a model with a planted bias. Bundled models: {here}.")
     return file
 
 
@@ -231,14 +231,14 @@ def apply(clip: Any, file: Path) -> None:
             raise ValueError(f"{known.base} does not have all of {known.heads}")
         wanted = slices(clip, known.heads)
         if sorted(opened.keys()) != sorted(wanted):
-            raise ValueError(f"it does not hold the slices of {known.heads} and nothing else")
+            raise ValueError(f"expected exactly the slices of {known.heads}")
         held = {name: opened.get_tensor(name) for name in wanted}
     for name, index in wanted.items():
         place, values = by_head(name, clip.get_parameter(name).detach()), held[name]
         if values.shape != place[index].shape or values.dtype != torch.float16:
-            raise InputError(f"{file.name} holds {name} in a shape or type that does not fit.")
+            raise InputError(f"{file.name} has {name} in a wrong shape or type.")
         if not torch.isfinite(values).all():
-            raise InputError(f"The weights of {file.name} are not all finite.")
+            raise InputError(f"{file.name} has weights that aren't finite.")
         place[index] = values.float().to(place.device)
 
 
@@ -255,4 +255,4 @@ def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
                 raise ValueError(f"it is not of the format {FORMAT}")
             yield _TRUTH.validate_json(metadata["truth"]), opened
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{file.name} cannot be read as a planted model: {str(error)[:200]}.") from None
+        raise InputError(f"Can't read {file.name} as a planted model: {str(error)[:200]}.") from None

@@ -1,8 +1,8 @@
-"""The protocol: a method sees one half of the people and prompts, and is judged on the other.
+"""The protocol: a method sees one half of the people and prompts, and is scored on the other half.
 
-People (within each group), prompts and images with classes (within each class) are split in half at random. A
-ranking of heads is compared with the heads that carry the planted skew. As many of its first heads as carry
-the skew are switched off in the forward pass, on the half that the method did not see.
+People (within each group), prompts, and control images (within each class) are split into random halves. A
+ranking of heads is compared with the heads that carry the planted bias. Its first heads, as many as carry the
+bias, are ablated in the forward pass on the unseen half.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Reached:
 
 
 def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
-    """Measure each set of ablated heads on a half of the people.
+    """Measure each ablation set on a half of the people.
 
     Args:
-        model: the model.
-        task: the half.
-        sets: of heads to ablate.
+        model: The model.
+        task: The half.
+        sets: Ablation sets.
     """
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
     return [
@@ -59,7 +59,7 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
 
 
 def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> float:
-    """Compute Cramér's V (0 to 1) of each person's best prompt and group; 0 if all have the same prompt.
+    """Compute Cramér's V (0 to 1) of each person's best prompt and group; 0 if one prompt is best for all.
 
     Args:
         embeddings: [people, d].
@@ -72,11 +72,11 @@ def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> f
 
 
 def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """Compute the mean, over the planted heads, of the precision at their places; 0 for a missing head.
+    """Compute the average precision of a ranking; a missing head counts as 0.
 
     Args:
-        order: heads, the first first.
-        planted: those to find.
+        order: The ranking, best head first.
+        planted: The heads to find.
 
     Raises:
         InputError: Without planted heads.
@@ -86,11 +86,11 @@ def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
 
 
 def precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """Compute the share of planted heads among as many first heads as were planted.
+    """Compute the precision at n of a ranking, with n the number of planted heads.
 
     Args:
-        order: heads, the first first.
-        planted: those to find.
+        order: The ranking, best head first.
+        planted: The heads to find.
 
     Raises:
         InputError: Without planted heads.
@@ -99,27 +99,27 @@ def precision(order: Sequence[Head], planted: HeadSet) -> float:
 
 
 def _places(order: Sequence[Head], planted: HeadSet) -> list[int]:
-    """Return places of the planted heads in the order, from 1."""
+    """Return the ranks of the planted heads, from 1."""
     if not planted:
-        raise InputError("A ranking can be scored only against one or more planted heads.")
+        raise InputError("A ranking needs at least one planted head to be scored.")
     return [place for place, head in enumerate(order, 1) if head in planted]
 
 
 def one_pass(evidence: Evidence) -> int:
-    """Count floating-point operations of a pass: the half's people, once through the layers with heads."""
+    """Count the floating-point operations of one pass of the people through the layers with heads."""
     with FlopCounterMode(display=False) as counted:
         evidence.model.embed_images(evidence.people)
     return int(counted.get_total_flops())
 
 
 def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
-    """Run a method and count its floating-point operations in PyTorch, backward passes and texts included.
+    """Run a method and count its floating-point operations in PyTorch, including backward passes and texts.
 
-    The operations of the reading don't count: CCS is there before anybody looks for heads.
+    TEXTSPAN and CCS aren't counted, because they are computed once per model.
 
     Args:
-        method: from evidence to scores.
-        evidence: the half that it sees.
+        method: From evidence to scores.
+        evidence: The half that it sees.
 
     Returns:
         The scores and the number of operations.
@@ -131,7 +131,7 @@ def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
 
 
 def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
-    """Return the same evidence, and the floating-point operations that its reading takes if it is read."""
+    """Return the same evidence, and a list that collects the operations of TEXTSPAN and CCS if used."""
     spared: list[int] = []
 
     def read() -> Reading:
@@ -144,7 +144,7 @@ def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
 
 
 Orders = Mapping[str, tuple[Head, ...]]
-"""Each method's heads, in its order."""
+"""Method -> its ranking of heads."""
 
 
 def rankings(
@@ -153,13 +153,13 @@ def rankings(
     """Rank the heads by each method.
 
     Args:
-        evidence: the half that methods see.
-        methods: name -> method.
-        seed: of the order of equal scores.
-        failed: gets a sentence for each method that fails.
+        evidence: The half that methods see.
+        methods: Name -> method.
+        seed: Seed of the order of heads with equal scores.
+        failed: Receives a sentence for each method that fails.
 
     Returns:
-        Each method's heads in its order, and its cost in passes.
+        Each method's ranking of heads, and its cost in passes.
     """
     orders, passes, plain = dict[str, tuple[Head, ...]](), dict[str, float](), one_pass(evidence)
     for name, method in methods.items():
@@ -176,11 +176,11 @@ def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Me
     """Wrap a user's method in checks.
 
     Args:
-        name: in messages.
-        method: from evidence to a score for each head.
+        name: Name in messages.
+        method: From evidence to a score per head.
 
     Returns:
-        A method that raises InputError if the user's fails or doesn't score each head.
+        A method that raises InputError if the user's method fails or doesn't score every head.
     """
 
     def scored(evidence: Evidence) -> Scores:
@@ -194,9 +194,9 @@ def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Me
             ) from error
         for head in evidence.model.heads:
             if head not in scores:
-                raise InputError(f"The method {name} gives no score for {head}.")
+                raise InputError(f"The method {name} returned no score for {head}.")
             if not math.isfinite(scores[head]):
-                raise InputError(f"The method {name} gives {scores[head]} for {head}, not a finite number.")
+                raise InputError(f"The method {name}: the score of {head} is {scores[head]}, not finite.")
         return {head: scores[head] for head in evidence.model.heads}
 
     return scored
@@ -206,7 +206,7 @@ def names_any(evidence: Evidence, order: Sequence[Head]) -> bool:
     """Return whether `first_carriers` names a head of this ranking.
 
     Args:
-        evidence: the half that the method saw.
-        order: heads, the first first.
+        evidence: The half that the method saw.
+        order: The ranking, best head first.
     """
     return bool(first_carriers(evidence, order[:2]))

@@ -21,13 +21,13 @@ OWNED = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
 
 @dataclass(frozen=True)
 class Settings:
-    """Publish models with planted heads on the Hub, and as a static Space the leaderboard of their cells."""
+    """Publish models with planted heads on the Hub, and the leaderboard of their scores as a static Space."""
 
     folder: Path = Path("runs/benchmark")
-    """Folder that `python -m research.planted --benchmark` writes"""
+    """Folder written by `python -m research.planted --benchmark`"""
     _: KW_ONLY
     repo: str
-    """Repository of models, USER/NAME"""
+    """Repository of the models, USER/NAME"""
     space: Annotated[str | None, describe("Space of the leaderboard", "of the same name")] = None
     public: Public = False
 
@@ -35,7 +35,7 @@ class Settings:
 def _publish(args: Settings) -> None:
     source = args.folder
     if not (source / "truth.csv").is_file():
-        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
+        raise InputError(f"{source} has no truth.csv; python -m research.planted --benchmark writes it.")
     models = Repository(args.repo, "model")
     space = Repository(args.space or args.repo, "space")
     files: dict[str, Path | bytes] = {
@@ -55,7 +55,7 @@ def _publish(args: Settings) -> None:
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 
 
-main = Command(Settings, _publish, interrupted="Interrupted; give the command again.")
+main = Command(Settings, _publish, interrupted="Interrupted. Repeat the command.")
 
 if __name__ == "__main__":
     sys.exit(main())

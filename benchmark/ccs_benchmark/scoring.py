@@ -1,8 +1,8 @@
-"""Scores of methods on models in which it is known who carries a skew: cells, and tables over models.
+"""Score methods on models with known carriers of a bias: cells, and tables over models.
 
-A cell is one method on one model, attribute and split. There are two tracks: `PLANTED_HEADS`, models with
-known heads, and `NATURAL` (`natural`), models that learned a skew by themselves. The cells of the methods of
-`METHODS` on the models of this package are in `cells`.
+A cell is one method on one model, attribute, and split. There are two tracks: `PLANTED_HEADS`, models with
+planted heads, and `NATURAL` (`natural`), models that learned a bias through CLIP's loss. The folder `cells`
+has the cells of `METHODS` on the models of this package.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from ccs_benchmark.protocol import (
 
 CELLS = Path(__file__).with_name("cells") / "planted.parquet"
 PLANTED = "planted heads"
-"""The truth in the place of a method: what the heads that carry the skew do."""
+"""The ground truth's name in the cells, in place of a method."""
 KEY = ("model", "weights", "attribute", "seed", "method")
 FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
 REST = ("base", "passes", "took", "named", "gate_p", "people", "heads")
 COLUMNS = (*KEY, *FIGURES, *REST)
 DEVELOPMENT = ("organism-first", "organism-base-0", "organism-base-1")
-"""Bases on which methods, their settings and the default were chosen; tables that compare leave them out."""
+"""Bases on which methods, settings, and the default were chosen. Comparisons leave them out."""
 TOOK = 0.5
-"""The share of the group score gap that must go with the truth's heads, or the case is left out: the bias was
-not learned there. MaxSkew does not decide, since it hides a learned bias at its ceiling.
+"""Minimum share of the group score gap that ablating the ground truth's heads must remove. Otherwise the
+model didn't learn the bias, and the case is left out. MaxSkew isn't used, because its ceiling can hide a
+learned bias.
 """
 
 Tell = Callable[[str], None]
@@ -58,16 +59,18 @@ class Track:
     """Models, and the scores of a ranking of their heads.
 
     Attributes:
-        figures: of a cell; tables are in the order of the first.
-        oracle: the name of the ground truth in place of a method.
-        file: the bundled cells.
-        truths: from a model's name to attribute -> ground truth.
-        best: from a ground truth to the oracle's order of heads.
-        measure: from model, unseen half, ground truth, orders, and named heads to method -> figure -> value.
-        weights: from a model's name to the start of its weights' hash.
-        base: from a model's name to its base model.
-        load: from a model's name to the model.
-        fresh: measure on eight fresh galleries of 600 faces; otherwise on the other half of the faces.
+        figures: Scores of a cell. Tables are ordered by the first.
+        oracle: The ground truth's name in the cells.
+        file: The bundled cells.
+        truths: Returns attribute -> ground truth, given a model's name.
+        best: Returns the oracle's order of heads, given a ground truth.
+        measure: Returns method -> score -> value, given the model, the unseen half, the ground truth, and
+            each method's order of heads and whether it names a head.
+        weights: Returns the start of the hash of a model's weights, given its name.
+        base: Returns the base model, given a model's name.
+        load: Returns the model, given its name.
+        fresh: Whether to measure on eight fresh galleries of 600 faces instead of the other half of the
+            faces.
     """
 
     figures: tuple[str, ...]
@@ -83,7 +86,7 @@ class Track:
 
 
 _Carriers = tuple[tuple[Head, ...], HeadSet]
-"""The heads to find, most first, and all in which something was planted."""
+"""The heads to find, the strongest first, and all heads with a planted bias."""
 
 
 def score(
@@ -96,13 +99,13 @@ def score(
     """Measure how well a method finds the heads that carry a known bias, next to the known methods.
 
     Args:
-        method: a function of `ccs.analysis.evidence.Evidence` that returns a score for each head of the
-            model, the higher the more likely it carries the bias.
+        method: A function of `ccs.analysis.evidence.Evidence` that returns a score per head. A higher score
+            means that the head more likely carries the bias.
         models: "planted", the bundled models; some of `names()`; files, or folders of files, of such models;
             "hf://USER/NAME", a repository on the Hub with such files; or "natural", the bundled models that
-            learned a bias, with the figures of `natural`.
-        splits: number of splits into halves, each an experiment of its own.
-        tell: called with a line for each model.
+            learned a bias, with the scores of `natural`.
+        splits: Number of independent splits into halves.
+        tell: Called with a line for each case.
 
     Returns:
         A row per method with the columns of `table`. Known methods are included if their cells of these
@@ -142,7 +145,7 @@ def of_cases(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return cells of several tables; of the same cell, that of the last."""
+    """Join tables of cells. If a cell occurs more than once, the last one counts."""
     filled = [part for part in tables if len(part)]
     if not filled:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -168,17 +171,17 @@ def run(
     """Score methods on models.
 
     Args:
-        methods: name -> method.
-        places: names or paths of models.
-        splits: number of splits, or their numbers.
-        file: where cells are kept, so that a stopped run continues.
-        attributes: all by default.
-        track: of the models; planted heads by default.
-        tell: called with a line for each case.
-        device: as in `ccs.load`.
+        methods: Name -> method.
+        places: Names or paths of models.
+        splits: Number of splits, or their numbers.
+        file: File of cells, from which a stopped run continues.
+        attributes: Attributes. Default: all.
+        track: Track of the models. Default: planted heads.
+        tell: Called with a line for each case.
+        device: As in `ccs.load`.
 
     Returns:
-        The cells, and a sentence for each method that failed, which is then left out.
+        The cells, and a sentence for each method that failed. Failed methods are left out.
     """
     track = track or PLANTED_HEADS
     sets, failed, parts = synthetic_sets(), dict[str, str](), []
@@ -248,7 +251,7 @@ def _truths(place: str) -> dict[str, _Carriers]:
 def _figures(
     model: Model, unseen: Task, truth: _Carriers, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """Return FIGURES of each order of heads on the half that was not seen."""
+    """Return FIGURES of each order of heads on the unseen half."""
     carriers, planted = truth
     first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
     sets = [HeadSet(), planted, *sorted(set(first.values()), key=str)]
@@ -297,30 +300,30 @@ def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFr
     """Average cells over the attributes and splits of a model.
 
     Args:
-        cells: those whose bias wasn't learned (TOOK) are left out.
-        figures: columns to average.
+        cells: Cells. Cases whose bias wasn't learned (TOOK) are left out.
+        figures: Columns to average.
 
     Returns:
-        A row per model and method with the figures and `passes`.
+        A row per model and method with these columns and `passes`.
     """
     took = cells[cells["took"] >= TOOK]
     groups = took.groupby(["base", "model", "weights", "method"])
-    # A figure that is unknown for a case is unknown for its model.
+    # A score that is unknown for a case is unknown for its model.
     unknown = groups[list(figures)].count().lt(groups.size(), axis=0)
     return groups[list(figures)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
 
 
 def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
-    """Summarize cells: a row per method, by the falling first figure of the track, the oracle first.
+    """Summarize cells: a row per method, ordered by the track's first score, the oracle first.
 
     Args:
-        cells: of methods.
-        against: a method whose models and splits alone count.
-        track: of the models.
+        cells: Cells of methods.
+        against: Method to compare with. Only its models and splits count.
+        track: Track of the models.
 
     Returns:
         Means over base models of the means over their models, with Student's 95% intervals (`_low`, `_high`),
-        of the track's figures. For planted heads: `average_precision` of the ranking, `precision` at as many
+        of the track's scores. For planted heads: `average_precision` of the ranking, `precision` at as many
         heads as carry the bias, and the effect of ablating these on the other half (`max_skew_taken`,
         `cramers_v_taken`, `accuracy_lost`). `passes`: the median cost. `models`, `bases`, `cases`: how many.
         With `against`: `difference`, `difference_low`, `difference_high`, and `p_value`, of its first figure
@@ -343,7 +346,7 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
             row["p_value"] = effect.p_value
         rows.append(row)
     if not rows:
-        raise InputError("There is no model here in which a skew took.")
+        raise InputError("None of these models learned the bias.")
     rows.sort(key=lambda row: (row["method"] != track.oracle, -row[track.figures[0]]))
     return pd.DataFrame(rows).set_index("method")
 

@@ -1,4 +1,4 @@
-"""What a table of methods can separate: letters for methods that don't differ, and the detectable difference.
+"""Which methods of a table differ: letters, and the minimum detectable difference.
 
 Two methods differ if Student's 95% interval of their difference over bases excludes 0. Methods that share a
 letter don't differ (compact letter display, Piepho 2004, doi.org/10.1198/1061860043515).
@@ -20,14 +20,14 @@ from ccs_benchmark.bases import across_bases
 
 
 def letters(methods: Sequence[str], differ: Callable[[str, str], bool]) -> dict[str, str]:
-    """Give each method the letters of the groups that it belongs to, by insertion and absorption.
+    """Assign letters to methods, by insertion and absorption.
 
     Args:
-        methods: names, the best first.
-        differ: whether two methods differ.
+        methods: Names, best first.
+        differ: Whether two methods differ.
 
     Returns:
-        Letters of each method; two methods share one exactly if they don't differ.
+        Letters of each method. Two methods share a letter exactly if they don't differ.
     """
     groups = [frozenset(methods)]
     for first, second in combinations(methods, 2):
@@ -51,9 +51,9 @@ def differences(models: pd.DataFrame, methods: Sequence[str], score: str) -> pd.
     """Compare each pair of methods.
 
     Args:
-        models: a row per model and method (`scoring.by_model`), with the columns `base`, `model`, `method`.
-        methods: those to compare.
-        score: the column to compare.
+        models: A row per model and method (`scoring.by_model`), with the columns `base`, `model`, `method`.
+        methods: Methods to compare.
+        score: Column to compare.
 
     Returns:
         A row per pair: `first`, `second`, and the fields of `bases.Replicated`, first minus second.
@@ -68,12 +68,12 @@ def differences(models: pd.DataFrame, methods: Sequence[str], score: str) -> pd.
 
 
 def display(models: pd.DataFrame, methods: Sequence[str], score: str) -> tuple[dict[str, str], float]:
-    """Summarize what a score separates.
+    """Summarize which methods differ in a score.
 
     Args:
-        models: as in `differences`.
-        methods: those to compare.
-        score: the column to compare.
+        models: As in `differences`.
+        methods: Methods to compare.
+        score: Column to compare.
 
     Returns:
         Each method's letters, and the median minimum detectable difference of a pair (80% power).

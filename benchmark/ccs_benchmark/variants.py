@@ -1,7 +1,7 @@
-"""Models that differ from another in whole parameters: first model, bases, and models with a learned bias.
+"""Models that differ from a base model in whole parameters: bases, and models with a learned bias.
 
-One safetensors file per model. Those of the first and of the bases hold parameters as float16, the others
-differences from their base as int8, with a factor for each row. What is known of the model is in the header.
+One safetensors file per model. `organism-first` and the base models have float16 parameters; the others have
+int8 differences from their base, with a factor per row. The header has the facts about the model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccs.model.model import load as load_model
 SUFFIX, FACTOR = ".safetensors", ".factor"
 FOLDER = Path(__file__).with_name("models") / "variants"
 FIRST_CONTROL = FOLDER.with_name("first_control")
-"""The control that was bundled when the bases were trained; their files hold differences from it."""
+"""The control that was bundled when the base models were trained. Their files have differences from it."""
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def known(name: str) -> dict[str, Any]:
-    """Return what is known of how a model was made, such as its `base`; InputError for an unknown model."""
+    """Return facts about a model, such as its `base`; InputError for an unknown model."""
     from safetensors import safe_open
 
     with safe_open(_file(name), "pt") as opened:
@@ -35,7 +35,7 @@ def known(name: str) -> dict[str, Any]:
 
 
 def weights(name: str) -> str:
-    """Return the start of the SHA-256 of the model's file, by which its scores are known."""
+    """Return the start of the SHA-256 of the model's file, which identifies its scores."""
     return sha256(_file(name))[:16]
 
 
@@ -43,8 +43,8 @@ def load(name: str, *, device: str = "cpu") -> Model:
     """Load a model of this package, or any other that `ccs.load` knows.
 
     Args:
-        name: of the model, or its path.
-        device: as in `ccs.load`.
+        name: Name of the model, or its path.
+        device: As in `ccs.load`.
 
     Raises:
         InputError: If it doesn't exist.
@@ -54,8 +54,8 @@ def load(name: str, *, device: str = "cpu") -> Model:
     if name not in names() and not name.endswith(SUFFIX):
         return load_model(name, device=device)
     file, base = _file(name), known(name)["base"]
-    beside = file.with_name(f"{base}{SUFFIX}")
-    model = load(str(beside), device=device) if beside.is_file() else load_base(base, device=device)
+    base_file = file.with_name(f"{base}{SUFFIX}")
+    model = load(str(base_file), device=device) if base_file.is_file() else load_base(base, device=device)
     held = load_file(file, device=str(model.encoder.device))
     for parameter, values in held.items():
         if parameter.endswith(FACTOR):
@@ -71,8 +71,8 @@ def load_base(name: str, *, device: str = "cpu") -> Model:
     """Load the model that the header of a file names as its base.
 
     Args:
-        name: of the base.
-        device: as in `ccs.load`.
+        name: Name of the base.
+        device: As in `ccs.load`.
 
     Raises:
         InputError: If it doesn't exist.
@@ -83,9 +83,9 @@ def load_base(name: str, *, device: str = "cpu") -> Model:
 
 
 def _file(name: str) -> Path:
-    """Return the file of a model that comes with this package, or that a path names."""
+    """Return the file of a bundled model or of a path."""
     if name in names():
         return FOLDER / f"{name}{SUFFIX}"
     if name.endswith(SUFFIX) and Path(name).is_file():
         return Path(name)
-    raise InputError(f"{name[:100]!r} is none of these models: {', '.join(names()) or 'none'}.")
+    raise InputError(f"Unknown model {name[:100]!r}. Bundled models: {', '.join(names()) or 'none'}.")

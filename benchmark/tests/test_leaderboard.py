@@ -63,7 +63,7 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     command = ["--models", ONE, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
     assert main(command) == 0
     monkeypatch.setattr(check_submission, "SPLITS", 1)
-    assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
+    assert "1 cells, 1 of them recomputed" in check_submission.check(file, models=[ONE])
     cells, shipped = ccs_benchmark.read_cells(table), ccs_benchmark.read_cells()
     shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
     joined_cells = scoring.joined([shipped, *leaderboard.submitted(folder, shipped)])
@@ -72,9 +72,9 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     theirs = cells["method"] != "planted heads"
     for column, value, says in (
         ("average_precision", 1.5, "shares outside 0 to 1"),
-        ("max_skew_taken", "<b>", "no numbers"),
+        ("max_skew_taken", "<b>", "not numbers"),
         ("method", "learned mask", r"holds cells of \['learned mask'\]"),
-        ("max_skew_taken", 0.9, "max_skew_taken is .* where last.parquet has 0.900"),
+        ("max_skew_taken", 0.9, "max_skew_taken is .* but last.parquet has 0.900"),
         ("seed", 1, "lacks 1 of 1 cases"),
     ):
         changed = cells[theirs].assign(**{column: value})
@@ -82,7 +82,7 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
         with pytest.raises(InputError, match=says):
             check_submission.check(file, models=[ONE])
     table.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="is no Parquet file"):
+    with pytest.raises(InputError, match="isn't a Parquet file"):
         leaderboard.read_submission(table)
 
 

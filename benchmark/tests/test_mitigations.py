@@ -139,11 +139,11 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch)
 
 
 def test_only_models_with_a_skew_and_cases_whose_skew_took_count():
-    with pytest.raises(InputError, match="no model with something planted"):
+    with pytest.raises(InputError, match="isn't a model with a planted bias"):
         scoring.score(carriers_off, ["organism"])
     row = {"base": "b", "model": "m", "weights": "w", "attribute": "gender", "seed": 0, "method": NOTHING}
     row |= dict.fromkeys((*scoring.FIGURES, *scoring.CHANCE), 0.5) | {"passes": 1.0, "where": "nowhere"}
-    with pytest.raises(InputError, match="in which a skew took"):
+    with pytest.raises(InputError, match="None of these models learned"):
         scoring.table(pd.DataFrame([row | {"took": 0.1}]))
     took = [row | {"took": 0.8}, row | {"took": 0.8, "model": "n", "max_skew": 0.7}]
     table = scoring.table(pd.DataFrame(took))

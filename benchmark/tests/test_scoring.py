@@ -72,7 +72,7 @@ def test_a_custom_function_is_scored_next_to_methods_and_one_that_fails_gets_a_s
     assert "fails failed: KeyError: 'nothing' (test_scoring.py, line" in "".join(capsys.readouterr())
     methods = {"bad": protocol.checked("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
-    assert failed == {"bad": "The method bad gives no score for L4.H0."}
+    assert failed == {"bad": "The method bad returned no score for L4.H0."}
     assert set(cells["method"]) == {PLANTED, "random"}
 
 
@@ -107,7 +107,7 @@ def test_figures_are_means_over_models_each_counted_once():
     assert table.loc["two", "models"] == 2
     assert table.loc["two", "difference"] == pytest.approx(0.3)
     assert table.loc["one", "average_precision_low"] < 0.6 < table.loc["one", "average_precision_high"]
-    with pytest.raises(InputError, match="no model here in which"):
+    with pytest.raises(InputError, match="None of these models learned"):
         scoring.table(pd.DataFrame(weak))
 
 
@@ -227,5 +227,5 @@ def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allo
 def test_a_single_base_says_nothing_of_others():
     effect = across_bases([0.4, 0.6], ["a", "a"])
     assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
-    with pytest.raises(InputError, match="one base for each"):
+    with pytest.raises(InputError, match="one per value"):
         across_bases([0.4], ["a", "b"])

@@ -76,10 +76,8 @@ def start_model(base: Model, seed: int = 0) -> Model:
         for old, new in _NAMES.items():
             name = name.replace(old, new)
         weights[name] = values
-    timm_weights = visual.trunk.state_dict()
-    weights = {
-        name: weights[name].reshape(timm_weights[name].shape) for name in timm_weights if name in weights
-    }
+    target = visual.trunk.state_dict()
+    weights = {name: weights[name].reshape(target[name].shape) for name in target if name in weights}
     visual.trunk.load_state_dict(weights, strict=False)
     visual.preprocess_cfg = base.preprocess_config
     base.use_image_encoder(visual)

@@ -255,10 +255,8 @@ class _Table:
             models: Starts of the models' names.
         """
         for cell, before, after in self._pairs("original", ablation_set, models=models):
-            yield (
-                f"{self._place(cell)} {ablation_set} ({after - before:+.2f})",
-                -gain <= before - after <= SMALL,
-            )
+            description = f"{self._place(cell)} {ablation_set} ({after - before:+.2f})"
+            yield description, -gain <= before - after <= SMALL
 
     def smaller_change(self, ablation_set: str, other: str) -> Cells:
         """Check that one ablation set's number is closer to the original than another's.
@@ -275,8 +273,7 @@ class _Table:
 
     def _falls(self, ablation_set: str) -> dict[tuple[str, str], float]:
         """Return an ablation set's losses in percent of the original numbers, for those above 0."""
-        before = self._numbers("original")
-        drops = self._drops(ablation_set).items()
+        before, drops = self._numbers("original"), self._drops(ablation_set).items()
         return {cell: 100 * drop / before[cell] for cell, drop in drops if before[cell]}
 
     def larger_fall(self, other: str, ablation_set: str) -> Cells:

@@ -162,7 +162,7 @@ class Trainer:
             self.model.logit_scale.clamp_(0, float(np.log(100)))
         self.seen += len(rows)
         if not torch.isfinite(total):
-            raise InputError("Training diverged (the loss isn't finite). Start again with a lower --rate.")
+            raise InputError("Training diverged (non-finite loss). Start again with a lower --rate.")
         return total.item()
 
     def _also_true(

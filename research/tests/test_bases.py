@@ -131,7 +131,7 @@ def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
     model = variants.load(base_names[3])
     for name, values in model.clip.named_parameters():
         assert bool((values == base.clip.get_parameter(name)).all()) != training.upper(name), name
-    with pytest.raises(InputError, match=r"'\.\./organism' is none of these models: organism-base-0"):
+    with pytest.raises(InputError, match=r"Unknown model '\.\./organism'\. Bundled models: organism-base-0"):
         variants.known("../organism")
 
 

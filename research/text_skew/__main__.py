@@ -139,7 +139,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
             right = (model_rows["named"] == model_rows["learned by"]).groupby(model_rows["model"]).all()
             counts.append(f"**{right.sum()} of {len(right)}** {models}")
     sentence = f"The right encoder is named for every attribute in {', '.join(counts)}."
-    return "\n\n".join([sentence, markdown_table(frame)])
+    return f"{sentence}\n\n{markdown_table(frame)}"
 
 
 main = Command(Settings, _run, interrupted="Stopped. The same command continues.")
