@@ -1,10 +1,10 @@
-"""Time to analyze ViT-B-32 in the running app, and the cost of other visitors' clicks meanwhile.
+"""Time to analyze ViT-B-32 in the running app, and the time of other visitors' clicks meanwhile.
 
     python -m benchmarks.clicks_beside_run [--photographs ../shared/data/imagenet-sample]
 
 Random weights, 4,216 texts. A click is the server's work from an action to the HTML it sends, with four
-images on Classify: six random heads off, others each time, so that no answer is known. Clicks before and
-during the run come from one process on one machine; the load before it is kept with the figures.
+images on Classify. It ablates six new random heads each time, so that no answer is cached. Clicks before and
+during the run come from one process on one machine; the load before it is stored with the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmarks share: clocks, the app in a process of its own, and where figures are kept."""
+"""Shared by the benchmarks: clocks, the app in a separate process, and the files of results."""
 
 from __future__ import annotations
 

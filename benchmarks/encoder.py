@@ -1,9 +1,9 @@
-"""Cost of a plan and of the contributions, in units of open_clip's own forward pass, and peak memory.
+"""Cost of an ablation set and of the contributions relative to open_clip's forward pass, and peak memory.
 
     python -m benchmarks.encoder
 
-All figures are ratios within one run. The forward passes take turns, CPU time of this process is counted on
-one thread, and the smallest of the repeats is kept, so other work on the machine hardly matters.
+All results are ratios within one run. The forward passes alternate on one thread. We count this process's CPU
+time and keep the minimum of the repeats, so other work on the machine hardly matters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Write benchmarks/results/gpu.md: bounds computed from the program's counts, and what was measured.
+"""Write benchmarks/results/gpu.md: computed bounds and measured results.
 
     python -m benchmarks.gpu.document
 
-Operations are those of PyTorch's own counter. Bytes are those that each operation reads and writes, as if
-none were fused with the next. The program is run on `meta`, where tensors have shapes and no values.
+PyTorch counts the operations. Bytes are those that each operation reads and writes without fusion. The program
+runs on the device `meta`, where tensors have shapes but no values.
 """
 
 from __future__ import annotations

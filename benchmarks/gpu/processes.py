@@ -46,7 +46,7 @@ def _run(bench: Bench, processes: int) -> Path:
 
 
 def two(bench: Bench) -> Measured:
-    """The largest difference of a figure; tables that differ in more than figures fail."""
+    """Return the largest difference of a number; tables that differ otherwise fail."""
     from ccs import results
 
     ours, theirs = (results.read_results(_run(bench, processes)) for processes in (2, 1))

@@ -1,4 +1,4 @@
-"""Models of random weights, pixels, JPEG files and a gallery: nothing is fetched or drawn."""
+"""Models with random weights, pixels, JPEG files, and a gallery, all generated without a network."""
 
 from __future__ import annotations
 
