@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.document
 
-PyTorch counts the operations. Bytes are those that each operation reads and writes without fusion. The program
-runs on the device `meta`, where tensors have shapes but no values.
+PyTorch counts the operations. Bytes are those that each operation reads and writes without fusion.
+The program runs on the device `meta`, where tensors have shapes but no values.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def write(all_lines: Sequence[Line]) -> None:
     DOCUMENT.write_text(before + BEGIN + tables + END + after.partition(END)[2], "utf-8")
 
 
-BETWEEN = """What was seen on a GPU, line by line of `python -m benchmarks.gpu`:
+BETWEEN = """Last GPU result of each line of `python -m benchmarks.gpu`:
 """
 
 
