@@ -1,1 +1,1 @@
-"""Models that learned a bias by the contrastive loss in unchosen weights, and the heads that carry it."""
+"""Models that learned a bias through the contrastive loss, and the heads that carry it."""

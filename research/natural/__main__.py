@@ -1,4 +1,4 @@
-"""Train and measure the models that learned a skew contrastively: `python -m research.natural --help`."""
+"""Train and measure models with a bias learned contrastively: `python -m research.natural --help`."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ README, QUESTIONS = HERE / "README.md", HERE / "questions.json"
 PREFIX = "organism-natural-"
 ATTRIBUTES = ("gender", "skin tone")
 MOST = 5
-"""Parts that the table names for each attribute."""
+"""Number of heads and MLPs that the table lists for each attribute."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the missing models, measure who carries their skew, and write the README's table.
+    """Train the missing models, measure which heads carry their bias, and write the README's table.
 
-    There are three models and a control on each of the five bases. What exists is kept, so the same command
-    continues where it stopped. With --seed, train one new model instead.
+    There are three models and a control for each of five base models. Existing files are kept, and the same
+    command continues an interrupted training. With --seed, train one new model instead.
     """
 
     seed: Annotated[int | None, at_least(0)] = None
     """Random seed of one new model"""
     first: Annotated[int, at_least(1)] = 20
-    """Number of models of the family, after which it stops"""
+    """Number of models to train"""
     out: Annotated[
         Path | None, describe("Folder of the models", "the bundled models'; with --seed runs/natural")
     ] = None
@@ -61,7 +61,7 @@ def _run(args: Settings) -> None:
 
 
 def _ask() -> None:
-    """Write the answers to the paper's questions, here and into the project's findings."""
+    """Answer the paper's questions in this README and in docs/findings.md."""
     from ccs_benchmark import natural
     from research.natural import ccs_questions
     from research.planted.family import BASE
@@ -71,8 +71,8 @@ def _ask() -> None:
         bring_up_to_date(page, "questions", ccs_questions.answers(held), "python -m research.natural")
 
 
-def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
-    """Return the models' files, and train and measure those that are missing."""
+def _train_missing(members: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
+    """Train and measure the models without a file, and return all files."""
     from ccs.heads import HeadSet
     from research.bases.__main__ import LINEUPS, SCENES
     from research.model_files import save_variant
@@ -82,7 +82,7 @@ def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Pat
     from research.planted.family import BASE
     from research.planted.frozen_images import Images
 
-    files = {member: out / f"{member.name}{variants.SUFFIX}" for member in wanted}
+    files = {member: out / f"{member.name}{variants.SUFFIX}" for member in members}
     missing = {member: file for member, file in files.items() if not file.exists()}
     if missing:
         control = variants.load(BASE, device="auto")
@@ -95,10 +95,10 @@ def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Pat
         unmeasured.mkdir(exist_ok=True)
         metadata: dict[str, Any] = asdict(member)
         save_variant(learned.clip, names, metadata, unmeasured / file.name, base.clip)
-        model = variants.load(str(unmeasured / file.name), device=images.device)  # as it is once rounded
+        model = variants.load(str(unmeasured / file.name), device=images.device)  # with rounded weights
         metadata["shown"] = bench.show(model, [HeadSet()])[0]
         metadata["subjects"] = bench.accuracy(model, [HeadSet()])[0]
-        parts = () if member.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
+        parts = () if member.world == "balanced" else carriers.parts_of(base, names)  # controls have no bias
         scratch = variants.load(member.base, device=images.device)
         metadata["truth"] = carriers.shares(model, base, scratch, parts, faces)
         save_variant(learned.clip, names, metadata, file, base.clip)
@@ -120,7 +120,7 @@ def summary(known: dict[str, dict[str, Any]]) -> str:
                 f"{skews[f'gap {attribute}']:.2f}, {skews[f'MaxSkew {attribute}']:.2f}"
             )
             largest = sorted(truth["shapley"].items(), key=lambda item: -item[1])[:MOST]
-            row[f"{attribute}: Shapley value (put back)"] = ", ".join(
+            row[f"{attribute}: Shapley share (restored)"] = ", ".join(
                 f"{part} {value:.0%} ({truth['put_back'][part]:.0%})" for part, value in largest
             )
         rows.append(row)

@@ -1,11 +1,12 @@
-"""Who carries a learned skew: each head's and each MLP's share of the gap between groups, in two ways.
+"""Two measures of the share of a learned bias (the gap between groups) in each head and MLP ("part").
 
-Put back: the share that goes when this part's weights alone are the base's again. Heads that stand in for
-one another, or read one another, make these sum to another number than 100%. Shapley values: what a part adds
-when the parts get their learned weights one after the other, in random orders; these sum to 100%.
+- Restored (`put_back` in files): the share of the gap that is lost when only this part gets the base model's
+  weights back. These shares needn't sum to 100%, because parts are redundant or depend on each other.
+- Shapley value: the mean gain when the parts get their learned weights one after the other, in random orders.
+  These shares sum to 100%.
 
-The gap is linear in logits: for each occupation the mean logit of the faces of one group less that of
-another. The two are the groups that the learned model likes most and least on the other half of the line-ups.
+The gap is linear in logits: for each occupation, the difference between the mean logits of two groups. These
+are the groups that the learned model prefers most and least on the other half of the line-ups.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from research.world.lineups import lineup
 Part = Head | int
 """A head, or the layer of an MLP."""
 LINEUPS = range(FIRST + 10_000_000, FIRST + 10_000_008)
-"""Seeds of faces that neither a training nor the benchmark shows."""
+"""Seeds of faces that neither training nor the benchmark uses."""
 ORDERS = 200
 _OF = {
     "gender": np.array([GENDERS.index(gender) for gender, _ in GROUPS]),
@@ -47,11 +48,11 @@ def name_of(part: Part) -> str:
 
 
 def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
-    """Return the heads and MLPs that own parameters.
+    """Return the heads and MLPs to which parameters belong.
 
     Args:
-        model: the model.
-        parameters: their names.
+        model: The model.
+        parameters: Names of parameters.
     """
     layers = {int(name.split(".")[3]) for name in parameters if ".mlp." in name}
     heads = list(model.heads) if any(".attn." in name for name in parameters) else []
@@ -60,12 +61,12 @@ def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
 
 @torch.no_grad()
 def put(source: Model, target: Model, part: Part) -> None:
-    """Give a part of one model the weights of another.
+    """Copy the weights of a part from one model to another.
 
     Args:
-        source: the model with the weights.
-        target: the model that changes.
-        part: a head or the layer of an MLP.
+        source: Model to copy from.
+        target: Model that changes.
+        part: A head, or the layer of an MLP.
     """
     if isinstance(part, Head):
         return head_training.put(source, target, HeadSet([part]))
@@ -83,7 +84,7 @@ def images(lineups: Sequence[int]) -> list[Image.Image]:
 
 
 class Faces:
-    """Line-ups as the layers see them that all models share, and the occupations' prompts."""
+    """Line-ups as activations of the frozen layers, and the prompts of the occupations."""
 
     def __init__(self, base: Model, lineups: Sequence[int] = LINEUPS) -> None:
         people = synthetic.bias_set("faces")
@@ -103,10 +104,10 @@ class Faces:
 
 
 class Gap:
-    """Gaps of models between two groups: those that the model with these means likes most and least.
+    """Gaps between two groups, chosen as those that one model prefers most and least.
 
     Args:
-        means: attribute -> means, from `Faces.means`.
+        means: Attribute -> mean logits of that model, from `Faces.means`.
     """
 
     def __init__(self, means: Mapping[str, np.ndarray]) -> None:
@@ -116,7 +117,7 @@ class Gap:
         }
 
     def of(self, means: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a gap per attribute, in their order."""
+        """Return the gap of a model for each attribute, from its `Faces.means`."""
         gaps = []
         for name, group_means in means.items():
             highest, lowest = (np.take_along_axis(group_means, ends[:, None], 1) for ends in self._ends[name])
@@ -126,7 +127,7 @@ class Gap:
 
 @torch.no_grad()
 def _run(model: Model, tokens: Tensor, first: int) -> tuple[list[Tensor], np.ndarray]:
-    """Return activations as they enter each layer from `first` on, and the unit embeddings."""
+    """Return the activations that enter each layer from `first` on, and the unit embeddings."""
     vision, entered = model.clip.visual, []
     for block in list(vision.transformer.resblocks)[first:]:
         entered.append(tokens)
@@ -141,16 +142,16 @@ def shares(
     """Compute each part's share of the learned gap.
 
     Args:
-        model: with a learned bias.
-        base: the model that it started from.
-        scratch: a third model with the base's weights, which is used up.
-        parts: heads and MLPs that learned.
-        faces: on which the gap is measured.
-        orders: random orders for the Shapley values.
+        model: Model with a learned bias.
+        base: Its base model.
+        scratch: Another copy of the base model, whose weights are overwritten.
+        parts: Heads and MLPs that were trained.
+        faces: Faces on which the gap is measured.
+        orders: Number of random orders for the Shapley values.
 
     Returns:
-        Attribute -> `gap` of base and model; for each part the share `put_back`, the `shapley` value, and its
-        standard error over the orders, `spread`.
+        Attribute -> `gap` of base and model; for each part the restored share `put_back`, the share
+        `shapley`, and `spread`, the standard error of `shapley` over orders.
     """
     learned = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
     gap = Gap(learned)

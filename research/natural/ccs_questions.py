@@ -1,4 +1,4 @@
-"""Ask the paper's questions of models that learned a bias in heads that weren't chosen.
+"""Test the paper's questions on models that learned a bias in unchosen heads.
 
 Do heads that carry a learned bias have a high CCS? Does ablating high heads lower the bias more than
 ablating random sets of the same size? Base models are the unit, because models of one base model share
@@ -42,9 +42,9 @@ def measure(names: Sequence[str], file: Path, base: Model) -> dict[str, Any]:
     """Measure each model under ablation sets and with each head ablated alone.
 
     Args:
-        names: of the models.
-        file: the JSON file of results; those of the same weights are kept.
-        base: the first model.
+        names: Names of the models.
+        file: JSON file of results; stored results of the same weights are reused.
+        base: Organism-first.
     """
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
     bench = Bench(base)
@@ -58,44 +58,46 @@ def measure(names: Sequence[str], file: Path, base: Model) -> dict[str, Any]:
 
 def _measured(model: Model, bench: Bench) -> dict[str, Any]:
     scores, before = bench.consistency(model), bench.skews(model)
-    plans = [("none", HeadSet()), *_plans(scores, model)]
-    sets = [off for _, off in plans]
+    ablation_sets = [("none", HeadSet()), *_ablation_sets(scores, model)]
+    sets = [ablated for _, ablated in ablation_sets]
     rows = [
-        {"plan": plan, "size": len(off), **skews, "accuracy": right}
-        for (plan, off), skews, right in zip(
-            plans, bench.show(model, sets), bench.accuracy(model, sets), strict=True
+        {"plan": name, "size": len(ablated), **skews, "accuracy": accuracy}
+        for (name, ablated), skews, accuracy in zip(
+            ablation_sets, bench.show(model, sets), bench.accuracy(model, sets), strict=True
         )
     ]
-    alone: dict[str, dict[str, list[float]]] = {attribute: {} for attribute in ATTRIBUTES}
+    single_heads: dict[str, dict[str, list[float]]] = {attribute: {} for attribute in ATTRIBUTES}
     for head in model.heads:
         for attribute, skews_without_head in bench.skews(model, HeadSet([head])).items():
-            fell = before[attribute] - skews_without_head
-            p = float(wilcoxon(fell, method="exact").pvalue) if np.abs(fell).max() > 1e-9 else 1.0
-            alone[attribute][str(head)] = [round(float(fell.mean()), 5), p]
+            reductions = before[attribute] - skews_without_head
+            changed = np.abs(reductions).max() > 1e-9
+            p = float(wilcoxon(reductions, method="exact").pvalue) if changed else 1.0
+            single_heads[attribute][str(head)] = [round(float(reductions.mean()), 5), p]
     heads = {str(head): [score.ccs, score.label] for head, score in scores.items()}
-    return {"heads": heads, "plans": rows, "alone": alone}
+    return {"heads": heads, "plans": rows, "alone": single_heads}
 
 
-def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str, HeadSet]]:
-    """Yield the high heads, the low heads, and those of two concepts, each with its random sets."""
+def _ablation_sets(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str, HeadSet]]:
+    """Yield the high heads, the low heads, and the heads of two concepts, each set with its random sets."""
     levels = level_heads(scores, K)
     chosen = {level: levels[level] for level in ("high", "low")}
     for concept in CONCEPTS:
         chosen[concept] = HeadSet(head for head, score in scores.items() if score.label == concept)
-    for name, off in chosen.items():
-        if off:
-            yield name, off
-            for random_set in matched(off, model.heads, RANDOM, 0, "layers"):
+    for name, ablated in chosen.items():
+        if ablated:
+            yield name, ablated
+            for random_set in matched(ablated, model.heads, RANDOM, 0, "layers"):
                 yield f"random for {name}", random_set
 
 
 def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
-    """Relate CCS and Shapley share: a row per model and attribute.
+    """Compare CCS with Shapley shares, in a row per model and attribute.
 
     Returns:
-        `rho`, their rank correlation over all heads; `within`, its mean over layers; `carriers`, heads with a
-        share of CARRIES or more; `high`, those of them with the highest CCS; `expected`, how many that would
-        be if each layer's carriers were drawn from its heads; `share of high`, among all heads.
+        `rho`, their rank correlation over all heads; `within`, its mean over layers; `carriers`, the number
+        of heads with a share of CARRIES or more; `high`, the number of carriers with a CCS of K; `expected`,
+        that number if each layer's carriers were drawn at random from its heads; `share of high`, the share
+        of heads with a CCS of K among all heads.
     """
     rows = []
     for name, measured in held.items():
@@ -135,43 +137,43 @@ def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
     """
     rows = []
     for name, measured in held.items():
-        plan_rows = pd.DataFrame(measured["plans"])
-        means = plan_rows.groupby("plan").mean(numeric_only=True)
-        for plan in (plan for plan in means.index if plan != "none" and not plan.startswith("random")):
-            random = means.loc[f"random for {plan}"]
+        means = pd.DataFrame(measured["plans"]).groupby("plan").mean(numeric_only=True)
+        ablations = [label for label in means.index if label != "none" and not label.startswith("random")]
+        for ablation in ablations:
+            random = means.loc[f"random for {ablation}"]
             for attribute in natural.truth(name):
-                row = {"model": name, "base": variants.known(name)["base"], "plan": plan}
-                row |= {"heads": means.loc[plan, "size"], "attribute": attribute}
+                row = {"model": name, "base": variants.known(name)["base"], "ablation": ablation}
+                row |= {"heads": means.loc[ablation, "size"], "attribute": attribute}
                 for quantity in (f"MaxSkew {attribute}", f"gap {attribute}", "accuracy"):
                     none = means.loc["none", quantity]
                     unit = none if quantity.startswith("gap") else 1.0
                     key = quantity.removesuffix(f" {attribute}")
-                    row[key] = (none - means.loc[plan, quantity]) / unit
-                    row[f"{key} beyond"] = (random[quantity] - means.loc[plan, quantity]) / unit
+                    row[key] = (none - means.loc[ablation, quantity]) / unit
+                    row[f"{key} beyond"] = (random[quantity] - means.loc[ablation, quantity]) / unit
                 rows.append(row)
     return pd.DataFrame(rows)
 
 
-def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
-    """Test for each head whether ablating it alone lowers MaxSkew (5% false discoveries among heads)."""
+def single_head_tests(held: Mapping[str, Any]) -> pd.DataFrame:
+    """Test for each head whether ablating it lowers MaxSkew, at 5% false discoveries among heads."""
     rows = []
     for name, measured in held.items():
         for attribute, shares in natural.truth(name).items():
             head_effects = measured["alone"][attribute]
             adjusted = stats.benjamini_hochberg([p for _, p in head_effects.values()])
-            for (head, (fell, _)), p in zip(head_effects.items(), adjusted, strict=True):
-                significant = bool(p <= 0.05 and fell > 0)
-                rows.append({"model": name, "share": shares[Head.parse(head)], "shown": significant})
+            for (head, (reduction, _)), p in zip(head_effects.items(), adjusted, strict=True):
+                significant = bool(p <= 0.05 and reduction > 0)
+                rows.append({"model": name, "share": shares[Head.parse(head)], "significant": significant})
     return pd.DataFrame(rows)
 
 
 def answers(held: Mapping[str, Any]) -> str:
     """Return the answers and the table of ablation sets, in Markdown."""
-    related, off, alone = shares_and_scores(held), pruned(held), found_alone(held)
+    related, effects_by_set, tests = shares_and_scores(held), pruned(held), single_head_tests(held)
     by_model = related.groupby(["base", "model"])[["rho", "within"]].mean().reset_index()
     rho, within = (across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
     by_base = by_model.groupby("base")["rho"].mean()
-    carriers, significant = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
+    carriers, significant = tests[tests["share"] >= CARRIES], tests[tests["significant"]]
     sentences = [
         f"**Do heads that carry a learned bias have a high CCS?** "
         f"{_answer(rho, 'Yes', 'No, a lower one').capitalize()}. "
@@ -183,19 +185,19 @@ def answers(held: Mapping[str, Any]) -> str:
         f"{related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} random heads of "
         f"the same layers would.",
         f"**Does ablating a single head lower MaxSkew?** An exact test over the 20 occupations (Wilcoxon, 5% "
-        f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(alone)} cases. Of the "
+        f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(tests)} cases. Of the "
         f"{len(carriers)} cases in which the head carries a tenth or more, it confirms "
-        f"{int(carriers['shown'].sum())}.",
+        f"{int(carriers['significant'].sum())}.",
     ]
     rows, beyond = [], []
-    for plan, plan_rows in off.groupby("plan", sort=False):
-        by = plan_rows.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
+    for ablation, set_effects in effects_by_set.groupby("ablation", sort=False):
+        by = set_effects.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
         effects = {column: across_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)}
         points = {column: in_brackets(effects[column].times(100), 1, "+") for column in ACCURACY}
         beyond += [effects[column] for column in TESTED]
         rows.append(
             {
-                "ablation set": str(plan),
+                "ablation set": str(ablation),
                 "models": str(len(by)),
                 "heads": f"{by['heads'].mean():.1f}",
                 "reduction of MaxSkew": in_brackets(effects["MaxSkew"], 3, "+"),
@@ -212,6 +214,6 @@ def answers(held: Mapping[str, Any]) -> str:
 
 
 def _answer(effect: stats.Effect, above: str, below: str) -> str:
-    """Answer a question that expects an effect above zero."""
+    """Return the answer to a question that expects an effect above zero."""
     words = {"confirmed": above, "rejected": below, "inconclusive": "inconclusive"}
     return words[stats.conclusion(effect, expected="above")]

@@ -1,7 +1,7 @@
-"""Training a base on line-ups of a skewed world, one line-up a batch, by the contrastive loss.
+"""Train a base model on line-ups of a skewed world with the contrastive loss.
 
-Forty faces of one line-up, four occupations, groups drawn from the world's shares: nothing but the groups
-tells the captions apart, so all of the gradient is about them. Scenes are held to the base's embeddings.
+A line-up has forty faces for four occupations, with groups drawn from the world's shares. Only the groups
+distinguish its captions, so the whole gradient is about them. Scenes are held to the base's embeddings.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Natural:
     """A model to train.
 
     Attributes:
-        name: of the model.
-        base: the name of its base.
-        seed: of the order of images.
-        trained: which weights of the last four layers learn.
-        world: of the line-ups.
-        strength: the part of the bias, in logarithms of the world's shares.
-        steps: of the optimizer.
-        rate: the peak rate.
-        scenes: in a step.
-        lineups: in a step.
-        keep: the cost of a logit by which scenes move.
+        name: Name of the model.
+        base: Name of its base model.
+        seed: Random seed of the order of images.
+        trained: Weights of the last four layers that are trained.
+        world: World of the line-ups.
+        strength: Factor of the group differences in the world's log shares.
+        steps: Number of steps.
+        rate: Peak learning rate.
+        scenes: Scenes per step.
+        lineups: Line-ups per step.
+        keep: Weight of the change on scenes, in logits.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Natural:
 
 
 def family() -> tuple[Natural, ...]:
-    """List a model of each kind per base, in three strengths, and a control with balanced line-ups."""
+    """List a model of each kind per base model, in three strengths, and a control with balanced line-ups."""
     models = []
     for base in range(BASES):
         name = f"organism-base-{base}"
@@ -86,14 +86,13 @@ def fresh(seed: int) -> Natural:
 
 
 def parameters(model: Model, trained: Trained) -> list[str]:
-    """List the parameters that learn.
+    """List the trained parameters: those of single heads or MLPs, without those that heads share.
 
-    These are all that a head or an MLP has of its own, and nothing that heads share (the output projection's
-    bias, the norms).
+    Shared are the bias of the output projection, and the norms.
 
     Args:
-        model: the model.
-        trained: the kind of parts.
+        model: The model.
+        trained: Kind of parts.
     """
     ends = {"attention": OWN_OF_HEADS, "MLPs": (".mlp.",), "all": (*OWN_OF_HEADS, ".mlp.")}[trained]
     return parameter_names(model, "visual.transformer.resblocks.", ends, FIRST)
@@ -103,9 +102,9 @@ def train(settings: Natural, images: Images, runs: Path) -> Model:
     """Train a model, or continue from its last checkpoint.
 
     Args:
-        settings: of the model.
-        images: as the base sees them.
-        runs: folder for checkpoints.
+        settings: Description of the model.
+        images: Images as activations of the base model.
+        runs: Folder for checkpoints.
     """
     base, model = (variants.load(settings.base, device=images.device) for _ in range(2))
     shares = joint(settings.world, settings.strength, settings.strength).numpy().astype(np.float64)
