@@ -20,7 +20,8 @@ from ccs.analysis.result import Chart, Result, describe_model, warn_if_small
 from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.errors import require_seed
 from ccs.heads import HeadSet, Intervention
-from ccs.metrics.accuracy import POWER, group_rates, rate_gap
+from ccs.metrics import stats
+from ccs.metrics.accuracy import group_rates, rate_gap
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import alike, cosines
 from ccs.metrics.skew import MetricName
@@ -39,8 +40,6 @@ COLUMNS = (
     *("chance", "detectable", "p_value"),
 )
 NUMBER = ["before", "after", "low", "high"]
-STANDARD_ERRORS = 2 * 1.959964
-"""Width of a 95% interval in standard errors."""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -192,11 +191,11 @@ def audit(
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
         description["dataset"] = data.name
     numbers = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    errors = (numbers["high"] - numbers["low"]) / STANDARD_ERRORS
+    errors = (numbers["high"] - numbers["low"]) / (2 * stats.DEVIATIONS)
     has_test = ~numbers["section"].isin(["harm", "preference"])
     return Audit(
         about=description,
-        rows=numbers.assign(detectable=numbers["detectable"].mask(has_test, POWER * errors)),
+        rows=numbers.assign(detectable=numbers["detectable"].mask(has_test, stats.DETECTABLE * errors)),
         top=pd.DataFrame(tops),
         parts=part_rows(parts),
         left_out={name: left_out for name, (_, _, left_out) in by_attribute.items()},

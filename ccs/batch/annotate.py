@@ -222,7 +222,7 @@ def agreement_rows(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, An
 
 
 def _comparisons(pairs: Sequence[Pair], answers: Answers) -> Iterator[tuple[str, str, str, Estimate, int]]:
-    """Yield people, judges, metric, estimate, and and number of pairs; within one side, the other is ""."""
+    """Yield people, judges, metric, estimate, and number of pairs; within one side, the other is ""."""
     people = {person: [by_key.get(pair.id) for pair in pairs] for person, by_key in answers.items()}
     names = sorted({judge for pair in pairs for judge in pair.verdicts})
     judges = {judge: [pair.verdicts.get(judge) for pair in pairs] for judge in names}

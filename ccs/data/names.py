@@ -4,7 +4,7 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -60,14 +60,12 @@ def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return [merged[name] for name in names], notes
 
 
-def are_numbers(names: Iterable[str]) -> bool:
+def are_numbers(names: Collection[str]) -> bool:
     """Return True if all names are whole numbers, such as 7 or 7.0, and no two are equal."""
-    names = [*names]
     whole = all(re.fullmatch(r"\d{1,9}(\.0+)?", name, re.ASCII) for name in names)
     return whole and len({*map(float, names)}) == len(names)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def in_order(names: Collection[str]) -> list[str]:
     """Sort names: whole numbers by value, others as text."""
-    names = list(names)
     return sorted(names, key=float if are_numbers(names) else None)

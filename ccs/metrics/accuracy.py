@@ -167,10 +167,6 @@ def compare_accuracies(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_00
 # Rates of groups ------------------------------------------------------------------------------------------
 
 
-POWER = 1.959964 + 0.841621
-"""Standard errors of a two-sided 5% test that has 80% power."""
-
-
 def group_rates(groups: Mapping[str, ArrayLike], before: ArrayLike, after: ArrayLike) -> pd.DataFrame:
     """Compute the rate of each group, before and after ablation.
 
@@ -231,6 +227,6 @@ def rate_gap(assigned: ArrayLike, groups: ArrayLike, *, draws: int = 2_000, seed
         "group": f"{names[highest]} minus {names[lowest]}" if gap else "no difference",
         "after": gap,
         "chance": float(shuffled.mean()),
-        "detectable": float(POWER * np.sqrt(variance)),
+        "detectable": float(stats.DETECTABLE * np.sqrt(variance)),
         "p_value": float((1 + (shuffled >= gap - 1e-12).sum()) / (1 + draws)),
     }

@@ -103,11 +103,6 @@ class BiasResult:
         """Each group's share of the top K, [prompts, groups]."""
         return np.asarray(self.top / self.k, dtype=np.float64)
 
-    @property
-    def pool_shares(self) -> Floats:
-        """Each group's share of the images that a prompt ranks, [prompts, groups]."""
-        return np.asarray(self.pools / self.pools.sum(axis=1, keepdims=True), dtype=np.float64)
-
     def figure(self, name: MetricName, prompt: int | None = None) -> Figure:
         """Return a metric with its interval, chance level, and ceiling.
 

@@ -17,6 +17,8 @@ Conclusion = Literal["confirmed", "inconclusive", "rejected"]
 LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
+DETECTABLE = DEVIATIONS + NormalDist().inv_cdf(POWER)
+"""The minimum detectable effect of a two-sided test, in standard errors."""
 FEW = 200  # with fewer draws an interval is the normal one
 _ROUNDING = 1e-12
 
@@ -101,8 +103,7 @@ def minimum_detectable(estimate: Estimate) -> float:
     """
     if (detectable := getattr(estimate, "detectable", None)) is not None:
         return float(detectable)
-    error = (estimate.high - estimate.low) / (2 * DEVIATIONS)
-    return error * (DEVIATIONS + NormalDist().inv_cdf(POWER))
+    return (estimate.high - estimate.low) / (2 * DEVIATIONS) * DETECTABLE
 
 
 def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: float = 0.0) -> Conclusion:
@@ -277,9 +278,8 @@ def share(estimate: Estimate, n: int) -> Estimate:
         estimate: a share with the interval of its draws.
         n: number of resampling units.
     """
-    if 0 < estimate.value < 1:
-        return estimate
-    return Estimate(estimate.value, *map(float, wilson(estimate.value, n)))
+    low, high = map(float, wilson(estimate.value, n))
+    return estimate if 0 < estimate.value < 1 else Estimate(estimate.value, low, high)
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:

@@ -307,7 +307,8 @@ class Model(Side):
         """
         texts = require_texts(as_sequence(texts))
         tokens: Tensor = self.tokenizer(texts)
-        rows = torch.nonzero(tokens[:, -2] != self._padding)[:, 0].tolist()  # the last token may be an end
+        padding = self.tokenizer([""])[0, -2]  # the last token may be an end
+        rows = torch.nonzero(tokens[:, -2] != padding)[:, 0].tolist()
         # A text is cut if it has the same tokens without its last letter.
         shorter = self.tokenizer([re.sub(r"\w\W*$", "", texts[row]) for row in rows]) if rows else ()
         cut = [row for row, others in zip(rows, shorter, strict=True) if torch.equal(tokens[row], others)]
@@ -316,10 +317,6 @@ class Model(Side):
             message = f"{limit}. Longer texts are cut ({len(cut)}), such as {texts[cut[0]][:80]!r}."
             warnings.warn(message, UserWarning, stacklevel=2)
         return tokens
-
-    @cached_property
-    def _padding(self) -> int:
-        return int(self.tokenizer([""])[0, -2])
 
     def embed_images(
         self, images: Images, ablate: AblationSets = None, batch_size: int | None = None

@@ -112,21 +112,13 @@ def read_results(folder: Path) -> Results:
     manifest, tables = read_manifest(folder), {}
     ours = manifest["model"]
     for name, entry in manifest["tables"].items():
-        path = folder / f"{name}.parquet"
+        path, place = folder / f"{name}.parquet", f"{folder.name}/{name}.parquet"
         if not path.is_file() or sha256(path) != entry["sha256"]:
-            raise InputError(
-                f"{folder.name}/{path.name} is not there, or not the file that its manifest describes; "
-                "the run may not have finished."
-            )
+            raise InputError(f"{place} is not there, or not the file that its manifest describes.")
         tables[name] = read_table(path)
-        keys = tables[name][["model", "weights"]].drop_duplicates().to_numpy().tolist()
-        if len(tables[name]) != entry["rows"] or keys not in (
-            [],
-            [[ours["name"], ours["weights_hash"][:16]]],
-        ):
-            raise InputError(
-                f"{folder.name}/{path.name} has other rows, models, or weights than its manifest."
-            )
+        models = {*zip(tables[name]["model"], tables[name]["weights"], strict=True)}
+        if len(tables[name]) != entry["rows"] or models - {(ours["name"], ours["weights_hash"][:16])}:
+            raise InputError(f"{place} has other rows, models, or weights than its manifest.")
     return Results(str(manifest["model"]["name"]), folder, tables, manifest)
 
 
