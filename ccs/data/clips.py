@@ -11,8 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import DatasetRecord, Lazy, RetrievalSet
-from ccs.data.names import is_several
-from ccs.data.rows import Rows
+from ccs.data.rows import Rows, is_several
 from ccs.errors import InputError, require
 
 

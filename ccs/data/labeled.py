@@ -1,7 +1,9 @@
 """Make sets from rows: images with classes, and people with groups, by the record or the columns."""
 
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,7 @@ import numpy as np
 from ccs import paper
 from ccs.data import AnySet, BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
 from ccs.data.clips import make_clips
-from ccs.data.names import are_numbers, in_order, merge_spellings, spelling
-from ccs.data.rows import ALL, LAYOUTS, SEVERAL, Rows, Sample, fingerprint
+from ccs.data.rows import ALL, LAYOUTS, SEVERAL, Rows, Sample, fingerprint, tidy
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "sex", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -294,3 +295,38 @@ def _pools_of_sets(
     ]
     units = np.unique(sets, return_inverse=True)[1].astype(np.int64)
     return {"occupations": ranked, "pools": pools, "units": units, "notes": (*notes, *few)}
+
+
+# Names ----------------------------------------------------------------------------------------------------
+
+
+def spelling(name: str) -> str:
+    """Return the common form of spellings that differ in case, space, _, -, and invisible characters only."""
+    visible = "".join(letter for letter in tidy(name) if unicodedata.category(letter) != "Cf")
+    return " ".join(re.sub(r"_|(?<=\w)-(?=\w)", " ", visible).casefold().split()) or name
+
+
+def merge_spellings(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replace spellings of the same name by the most frequent one.
+
+    Returns:
+        The spellings, and a note for each name that is merged into another.
+    """
+    counts = Counter(names)
+    spellings: dict[str, str] = {}
+    merged: dict[str, str] = {}
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        merged[name] = spellings.setdefault(spelling(name), name)
+    notes = [f"{name!r} is read as {merged[name]!r}" for name in merged if name and name != merged[name]]
+    return [merged[name] for name in names], notes
+
+
+def are_numbers(names: Collection[str]) -> bool:
+    """Return True if all names are whole numbers, such as 7 or 7.0, and no two are equal."""
+    whole = all(re.fullmatch(r"\d{1,9}(\.0+)?", name, re.ASCII) for name in names)
+    return whole and len({*map(float, names)}) == len(names)
+
+
+def in_order(names: Collection[str]) -> list[str]:
+    """Sort names: whole numbers by value, others as text."""
+    return sorted(names, key=float if are_numbers(names) else None)

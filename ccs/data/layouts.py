@@ -15,8 +15,7 @@ from typing import Any
 from ccs.data import DatasetRecord, Lazy
 from ccs.data.archives import choose_archives
 from ccs.data.files import NO_IMAGE, SPLITS, TABLES, VIDEOS, Files, list_files
-from ccs.data.names import is_several, plain, tidy
-from ccs.data.rows import LAYOUTS, Rows
+from ccs.data.rows import LAYOUTS, Rows, is_several, plain, tidy
 from ccs.errors import InputError
 from ccs.files import as_text, read_rows
 

@@ -24,8 +24,7 @@ import pyarrow.types as kinds
 
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, Opener
-from ccs.data.names import is_several, plain, tidy
-from ccs.data.rows import Rows, spread
+from ccs.data.rows import Rows, is_several, plain, spread, tidy
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")

@@ -1,9 +1,13 @@
 """Rows of encoded images with columns, the form into which every source is read."""
 
 import hashlib
+import html
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -12,11 +16,13 @@ import numpy as np
 
 from ccs.data import Lazy
 from ccs.data.decoding import COMPLETE, FORMATS, decode, problem, untrusted_image
-from ccs.data.names import tidy
 from ccs.errors import InputError, require_seed
 
 SEVERAL = "its cells are not single texts or numbers"
 LAYOUTS = "give one folder per class or group, labels.csv, or another split (docs/datasets.md)"
+_UNKNOWN = ("nan", "NaN", "<NA>")
+"""Texts that pandas makes of a missing value."""
+_WRITTEN_LIST = re.compile(r"""\[['"{].*\]|\{['"].*\}""", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -216,3 +222,32 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     if wanted is None or wanted >= count:
         return range(count)
     return [position * count // wanted for position in range(wanted)]
+
+
+# Cells ----------------------------------------------------------------------------------------------------
+
+
+def tidy(cell: object) -> str:
+    """Return a cell as text: HTML entities resolved, NFC, single spaces, and 7.0 as "7"."""
+    text = repr(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    return " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
+
+
+def plain(cell: Any) -> Any:
+    """Return a cell as text, a number, a Boolean, or None; a list or record of one value becomes that value.
+
+    Bytes, and lists and records of several values, are returned unchanged. They can't label images.
+    """
+    if isinstance(cell, dict | list) and len(cell) <= 1:
+        cell = next(iter(cell.values() if isinstance(cell, dict) else cell), None)
+    if cell != cell or cell in _UNKNOWN:
+        return None
+    if isinstance(cell, float | Decimal):
+        cell = float(cell) if cell % 1 else int(cell)
+    return cell if isinstance(cell, str | int | float | bytes | list | dict | None) else str(cell)
+
+
+def is_several(cell: Any) -> bool:
+    """Return True for bytes, a list, a record, or the text of one: a plain cell that can't label an image."""
+    is_written = isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell)
+    return isinstance(cell, bytes | list | dict) or bool(is_written)
