@@ -112,6 +112,7 @@ def slow(monkeypatch):
 
     monkeypatch.setattr(server.page, "work", work)
     monkeypatch.setattr(server, "CLICK_SECONDS", 0.1)
+    monkeypatch.setattr(server, "OPEN_SECONDS", 0.5)  # until the work has begun, on a busy machine too
     yield go_on, log
     go_on.set()
 
