@@ -44,6 +44,7 @@ IN_TURN = {n: ("cat", "dog")[n % 2] for n in range(4)}
         (["dog", "cat", "owl"], "cat, dog, owl, in this order: 'dog' would name another"),
         (["kitten", "owl", "bird"], "'owl' would name another"),
         (["puss", "Dog", "bird"], ""),
+        (["owl", "dog", "owl"], ""),
     ],
 )
 def test_no_class_gets_the_name_of_another(write, names, refused):
