@@ -130,8 +130,8 @@ def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
     # Two classes may share a name, but a class's own name must not be another's alone.
-    own = {spelling(name): spelling(names[place]) for place, name in enumerate(classes)}
-    if moved := [name for name in names if own.get(spelling(name), spelling(name)) != spelling(name)]:
+    new_names = {spelling(name): spelling(names[place]) for place, name in enumerate(classes)}
+    if moved := [name for name in names if new_names.get(spelling(name), spelling(name)) != spelling(name)]:
         order = ", ".join(classes)[:200]
         raise InputError(f"{source} has the classes {order}, in this order: {moved[0]!r} would name another.")
     return tuple(names)
