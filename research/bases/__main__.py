@@ -183,7 +183,8 @@ def _precision_and_recall(kind: str, there: pd.Series, flagged: pd.Series) -> di
     """Return precision and recall of flagging heads."""
     hits = int((there & flagged).sum())
     of = {"precision": int(flagged.sum()), "recall": int(there.sum())}
-    return {f"{kind}: {name}": f"{hits / max(1, n):.0%} ({hits} of {n})" for name, n in of.items()}
+    shares = {name: f"{hits / n:.0%}" if n else "–" for name, n in of.items()}
+    return {f"{kind}: {name}": f"{shares[name]} ({hits} of {n})" for name, n in of.items()}
 
 
 main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
