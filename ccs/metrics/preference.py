@@ -33,7 +33,11 @@ from ccs.metrics import skew, stats
 from ccs.metrics.stats import Effect, Estimate, Floats
 
 Verdict = Literal[
-    "mostly a general preference", "mostly specific to occupations", "both", "no evidence of either"
+    "mostly a general preference",
+    "mostly specific to occupations",
+    "both",
+    "undecided",
+    "no evidence of either",
 ]
 BLOCKS = 200
 """The most blocks of images; more cost time and make the estimate hardly more exact."""
@@ -333,13 +337,16 @@ def _p_value(value: float, by_chance: Floats) -> float:
 
 
 def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estimate) -> Verdict:
-    """Return the split in words. A part without evidence doesn't count, whatever its share."""
+    """Return the split in words: "undecided" if the interval allows that either part is most of the total.
+
+    A part without evidence doesn't count, whatever its share.
+    """
     if p_total > 1 - stats.LEVEL:
         return "no evidence of either"
     if p_general > 1 - stats.LEVEL or share.value <= 1 - MOSTLY:
-        return "mostly specific to occupations"
+        return "mostly specific to occupations" if share.high < MOSTLY else "undecided"
     if specific.low <= 0 or share.value >= MOSTLY:
-        return "mostly a general preference"
+        return "mostly a general preference" if share.low > 1 - MOSTLY else "undecided"
     return "both"
 
 

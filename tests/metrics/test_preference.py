@@ -47,6 +47,12 @@ def test_a_known_preference_has_its_verdict(verdict):
         assert split.chance.high < split.share.low
 
 
+def test_a_share_whose_interval_allows_either_part_is_undecided():
+    few, many = (preference.split(scores(0.1, 2.0)[:prompts], GROUPS, draws=300) for prompts in (2, 20))
+    assert (few.verdict, many.verdict) == ("undecided", "mostly specific to occupations")
+    assert few.share.high > 2 / 3 > many.share.high
+
+
 def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
     logits, codes = scores(0.5, 0.5)[:4, ::6], np.repeat([0, 1, 2], 10)
     cells = preference.block_scores(logits, codes)
