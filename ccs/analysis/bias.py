@@ -269,8 +269,8 @@ def measure_people(
         "mode": before.mode,
     }
     cases = pd.MultiIndex.from_product((people.occupations, before.groups), names=("occupation", "group"))
-    pool = before.pools / before.pools.sum(axis=1, keepdims=True)
-    shares = {"before": before.top_shares, "after": after.top_shares, "pool": pool}
+    pool_shares = before.pools / before.pools.sum(axis=1, keepdims=True)
+    shares = {"before": before.top_shares, "after": after.top_shares, "pool": pool_shares}
     return BiasTable(
         about=choices,
         groups=dict(zip(before.groups, np.bincount(ranking.codes).tolist(), strict=True)),

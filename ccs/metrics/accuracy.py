@@ -27,7 +27,7 @@ class Accuracy:
     """The accuracy of scored images.
 
     Attributes:
-        top1: share of 1, with its 95% interval (`stats.share`).
+        top1: share of 1, with its 95% interval (`stats.share_interval`).
         n: number of images.
         labels: each image's class [n].
         correct: whether the image is assigned to it [n].
@@ -80,7 +80,7 @@ def accuracy(
         images, weights, truth = images[inside], weights[chosen], np.searchsorted(chosen, truth[inside])
     truth = truth.astype(np.int64)
     right = correct(images, weights, truth)
-    top1 = stats.share(stats.bootstrap(right, draws=draws, seed=seed), len(right))
+    top1 = stats.share_interval(stats.bootstrap(right, draws=draws, seed=seed), len(right))
     return Accuracy(top1=top1, n=len(images), labels=truth, correct=right)
 
 

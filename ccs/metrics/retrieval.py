@@ -140,7 +140,7 @@ def _summary(
 ) -> Retrieval:
     drawn = _draws(ranks, clips, draws, seed)
     metrics = {name: stats.interval((ranks <= depth).mean(), drawn[name]) for name, depth in METRICS.items()}
-    metrics = {name: stats.share(estimate, clips.max() + 1) for name, estimate in metrics.items()}
+    metrics = {name: stats.share_interval(estimate, clips.max() + 1) for name, estimate in metrics.items()}
     return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
 

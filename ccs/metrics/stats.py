@@ -271,7 +271,7 @@ def wilson(share: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
     return np.where(p > 0, middle - reach, 0.0), np.where(p < 1, middle + reach, 1.0)
 
 
-def share(estimate: Estimate, n: int) -> Estimate:
+def share_interval(estimate: Estimate, n: int) -> Estimate:
     """Give a share of 0 or 1 Wilson's interval: if all units agree, resampling can't vary.
 
     Args:

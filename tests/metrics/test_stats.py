@@ -26,7 +26,7 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
 @pytest.mark.parametrize("n", [1, 20, 400])
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_share_of_units_that_all_agree_has_an_interval(value, n):
-    estimate = stats.share(stats.bootstrap(np.full(n, value)), n)
+    estimate = stats.share_interval(stats.bootstrap(np.full(n, value)), n)
     other = scipy.stats.binomtest(int(n * value), n).proportion_ci(method="wilson")
     assert (estimate.low, estimate.high) == pytest.approx((other.low, other.high))
     assert estimate.high - estimate.low > 3.8 / (n + 3.85)
