@@ -39,7 +39,7 @@ Notice = Callable[[str], None]
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept")
 """The kinds of ablation sets that `make_ablation_sets` makes."""
 Alike = Literal["number", "layers", "variance"]
-"""How random sets match the high heads: in number, number per layer, or that and nearly variance."""
+"""How random sets match the high heads: in number, number per layer, or also (nearly) in variance."""
 ALIKE: tuple[Alike, ...] = get_args(Alike)
 MAX_UNSCORED = 0.25
 """The largest share of heads with an unknown CCS at which heads are ablated by level.
@@ -61,7 +61,7 @@ class AblationName:
 
     `k`: texts per head from which the levels are computed; None at the main K. `argument`: the concept of a
     `concept`, the head of a `single`, the property in which a `random` matches the high heads. Kinds are not
-    checked: a search names its own ablation sets (`searched`).
+    checked, because a search gives its sets other names (`searched`).
     """
 
     kind: str
@@ -149,7 +149,7 @@ def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
 
     Args:
         scores: CCS and label of each head.
-        k: texts per head.
+        k: Number of texts per head.
     """
     return {
         name: HeadSet(head for head, score in scores.items() if level(score.ccs, k) == name)
@@ -214,7 +214,7 @@ def make_ablation_sets(
             another name, and random ones if no other set matches the high heads.
 
     Raises:
-        InputError: A scored head can't be ablated, or a kind is unknown.
+        InputError: If a scored head can't be ablated, or a kind is unknown.
     """
     if unknown := set(kinds) - set(KINDS):
         raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
@@ -294,18 +294,19 @@ def matched(
 ) -> list[HeadSet]:
     """Draw random sets of heads that match the high heads, or return all such sets if there are fewer.
 
-    If the high heads were no special choice they would be one more such set, so their rank among sets alike
-    in `number` or `layers` is an exact test (`stats.against_random`).
+    If the high heads were not special, they would be just another such set. So their rank among sets that
+    match in `number` or `layers` is an exact test (`stats.against_random`).
 
     Args:
-        high: the heads to match.
-        heads: all heads.
-        n: number of different sets.
-        seed: random seed.
-        alike: `number`: every other set of as many heads is equally likely, also those that share heads with
-            `high`; `layers`: of as many in each layer; `variance`: the n of these whose total variance is
-            nearest to the high heads' (by ratio), in random order.
-        variance: variance of each head's contribution, for `variance`.
+        high: Heads to match.
+        heads: All heads that can be drawn.
+        n: Number of different sets.
+        seed: Random seed.
+        alike: Property in which sets match `high`. "number": every other set of as many heads is equally
+            likely, including sets that share heads with `high`. "layers": the sets have as many heads in each
+            layer. "variance": of those, the `n` sets whose total variance is nearest to that of `high` (by
+            ratio), in random order.
+        variance: Variance of each head's contribution, for "variance".
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
     per_layer = Counter(head.layer for head in high)
@@ -339,10 +340,10 @@ def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
     """Draw heads without replacement; draws for different purposes are independent.
 
     Args:
-        members: the heads to draw from, at least `size`.
-        size: number of heads.
-        seed: random seed.
-        purpose: a word for the purpose; draws with different words are independent.
+        members: Heads to draw from, at least `size`.
+        size: Number of heads.
+        seed: Random seed.
+        purpose: Word for the purpose. Draws with different words are independent.
     """
     ordered, rng = list(members), np.random.default_rng([seed, *purpose.encode()])
     return HeadSet(ordered[i] for i in rng.choice(len(ordered), size=size, replace=False))

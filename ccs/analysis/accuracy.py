@@ -29,19 +29,19 @@ class AccuracyTable(Result):
     """The result of `ccs.accuracy`. A notebook shows its plot.
 
     Attributes:
-        about: the model, dataset, prompts, ablated heads, and images behind the numbers.
-        rows: one row for all images, then one per class. Columns: `class`; `images`; `before` and `after`
-            ablation, shares of 1 that are equal without ablation; `low`, `high`, the 95% interval of `after`
-            (of classes Wilson's). The row of all images also has `difference`, `difference_low`,
-            `difference_high`, `p_value`, paired over images.
-        alike: classes whose prompts the model encodes identically, so that no image is assigned to the
-            second of them.
-        groups: with `attribute`, one row per class and group, the lowest accuracy first. Columns: `class`,
-            `group`, `images`, `before`, `after`, and `low`, `high`, the 95% (Wilson) interval of `after`.
-        doubt: a warning that the numbers may mislead, or None.
-        skipped: images that cannot be read, with the reason.
+        about: Model, dataset, prompts, ablated heads, and images behind the numbers.
+        rows: One row for all images, then one per class. Columns: `class`; `images`, their number; `before`
+            and `after` ablation, shares of 1, equal without ablation; `low` and `high`, the 95% interval of
+            `after` (for classes, Wilson's). The row of all images also has `difference`, `difference_low`,
+            `difference_high`, and `p_value`, paired over images.
+        alike: Classes whose prompts the model encodes identically. Images are assigned only to the first of
+            them.
+        groups: With `attribute`, one row per class and group, the lowest accuracy first. Columns: `class`;
+            `group`; `images`; `before` and `after`; `low` and `high`, the 95% interval of `after` (Wilson's).
+        doubt: Warning that the numbers may mislead, or None.
+        skipped: Images that cannot be read, with the reason.
 
-    Example:
+    Examples:
         >>> from ccs import accuracy
         >>> accuracy("organism", "world/subjects", max_images=8).subject
         'organism on world/subjects'
@@ -74,25 +74,28 @@ def accuracy(
     """Measure zero-shot accuracy: an image is assigned to the class with the nearest mean prompt embedding.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        dataset: from `ccs.open_dataset`, or a name that it takes: "cifar10", a folder of classes, a file, ...
-        classes: names of the classes in prompts, in the order of their numbers; not for an opened dataset.
-        ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
-        attribute: a column of groups that may be spuriously related to the classes, such as Waterbirds'
-            place; each class is then also measured in each group, and the lowest is the worst-group accuracy.
-        template: the prompt, with `{}` for the class; not for an opened dataset.
-        max_images: maximum number of images, drawn at random from each class; not for an opened dataset.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: of resampling.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        dataset: Images with classes: a dataset from `ccs.open_dataset`, or a name or path that it accepts.
+        classes: Names of the classes in prompts, in the order of their numbers. Only for a dataset given by
+            name.
+        ablate: Heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
+        attribute: Column of groups that may be spuriously related to the classes, such as the place in
+            Waterbirds. Accuracy is then also measured for each class within each group. The lowest is the
+            worst-group accuracy.
+        template: Prompt with `{}` for the class. Only for a dataset given by name.
+        max_images: Maximum number of images, drawn at random from each class. Only for a dataset given by
+            name.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for resampling.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        AccuracyTable: one row for all images and one per class, before and after ablation.
+        AccuracyTable: One row for all images and one per class, before and after ablation.
 
     Raises:
         InputError: If an argument does not fit the others; the message says what is allowed.
 
-    Example:
+    Examples:
         >>> table = accuracy("organism", "world/subjects", max_images=40)
         >>> bool(table.rows["after"][0] > 0.5)
         True
@@ -153,7 +156,7 @@ def identical_names(groups: tuple[tuple[str, ...], ...]) -> str | None:
     """Return a warning about class names that the model encodes identically, or None if there are none.
 
     Args:
-        groups: groups of such names (`ccs.metrics.ranking.alike`).
+        groups: Groups of such names (`ccs.metrics.ranking.alike`).
     """
     if not groups:
         return None

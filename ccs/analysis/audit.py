@@ -47,25 +47,25 @@ class Audit(Result):
     """The result of `ccs.audit`.
 
     Attributes:
-        about: model, weights, gallery, dataset, ablated heads; `k`, the K of each attribute; and `warnings`,
-            such as of attributes with small groups.
-        rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm, and
+        about: Model, weights, gallery, dataset, and ablated heads; `k`, the K of each attribute; and
+            `warnings`, such as about attributes with small groups.
+        rows: One row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm, and
             preference: the general preference's share of the group scores, `ccs.metrics.preference`, with the
-            group it prefers and the upper end of its chance level);
-            `attribute`; `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of
-            images; `items`, the number of distinct prompts; `before` and `after` ablation (equal without
-            it); `low` and `high`, the 95% interval of `after`; `chance`; `detectable`, the minimum
-            detectable effect at 80% power; `p_value`, of a gap between groups.
-        top: one row per attribute, prompt set, and prompt with a large MaxSkew: the group that ranks first.
-        parts: with ablation, one row per attribute, prompt set, and ablated heads (together, and each alone):
-            the changes of the general and the prompt-specific preference, as shares of the squared group
-            scores (`ccs.analysis.preference.part_rows`).
-        left_out: people in crossed groups that are too small, by attribute and group.
-        alike: prompts that the model encodes identically, by prompt set. A ranking counts them once; harm
-            categories (one entry per attribute) only use the first.
-        prompts: the prompt sets with their sources.
+            group that it prefers and the upper end of its chance level); `attribute`; `prompts`, the prompt
+            set or harm category; `metric`; `group`; `n`, the number of images; `items`, the number of
+            distinct prompts; `before` and `after` ablation, equal without ablation; `low` and `high`, the 95%
+            interval of `after`; `chance`; `detectable`, the minimum detectable effect at 80% power;
+            `p_value`, of a gap between groups.
+        top: One row per attribute, prompt set, and prompt with a large MaxSkew: the group that ranks first.
+        parts: With ablation, one row per attribute, prompt set, and set of ablated heads (all together, and
+            each alone): the changes of the general and the prompt-specific preference, as shares of the
+            squared group scores (`ccs.analysis.preference.part_rows`).
+        left_out: Attribute -> crossed groups that are too small, with their numbers of people.
+        alike: Prompt set -> prompts that the model encodes identically. A ranking counts them once. Harm
+            categories (one entry per attribute) use only the first.
+        prompts: Prompt set -> its source.
 
-    Example:
+    Examples:
         >>> from ccs import audit
         >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"]).about["attributes"]
         ['gender']
@@ -110,27 +110,31 @@ def audit(
     share of a group's people assigned to the category.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people with groups, from `ccs.open_gallery`, or a name that it takes.
-        dataset: images with classes, for accuracy; by default "world/occupations" for synthetic people.
-        prompts: names of prompt sets (`ccs.texts.prompts`), or "gallery" for the gallery's occupations.
-            By default these, and "traits".
-        attributes: columns of groups; "gender,race" crosses two. By default all, and the first two crossed.
-        ablate: heads to ablate; the audit then compares before and after.
-        top: K; by default the gallery's.
-        max_images: most images of a gallery or dataset opened here.
-        smallest: fewest people in a crossed group; the others are left out and reported.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: random seed for resampling.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        gallery: People with groups: a gallery from `ccs.open_gallery`, or a name or path that it accepts.
+        dataset: Images with classes, for accuracy, as in `ccs.accuracy`. By default none, or
+            "world/occupations" for a synthetic gallery given by name.
+        prompts: Names of prompt sets (`ccs.texts.prompts`), or "gallery" for the gallery's occupations. By
+            default "gallery" and "traits".
+        attributes: Columns of groups; "gender,race" crosses two columns. By default all columns, and the
+            first two crossed.
+        ablate: Heads of the image encoder to ablate, such as "L8.H11 L9.H2=0.3". The audit then compares
+            before and after.
+        top: K, as in `ccs.bias`. By default the gallery's.
+        max_images: Maximum number of images of a gallery or dataset given by name.
+        smallest: Smallest number of people in a crossed group. People in smaller groups are left out and
+            reported.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for resampling.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        Audit: one row per number, each with n, interval, chance level, and minimum detectable effect.
+        Audit: One row per number, each with n, interval, chance level, and minimum detectable effect.
 
     Raises:
         InputError: If an argument doesn't fit; the message says what is allowed.
 
-    Example:
+    Examples:
         >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"]).about["attributes"]
         ['gender']
     """

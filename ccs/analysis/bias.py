@@ -37,25 +37,26 @@ class BiasTable(Result):
     """The result of `ccs.bias`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, attribute, prompts, K, ablated heads, and images behind the numbers.
-        rows: one row per occupation and metric, the means first. Columns: `occupation`; `metric`; `group`,
-            which the metric prefers (the most overrepresented in the top K for MaxSkew, the one with the
-            highest mean or AUC for the others, none for NDKL), and `share`, its share of the top K; `before`
-            and `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
-            `difference`, `difference_low`, `difference_high`, `p_value`, paired over images; `chance`,
-            `chance_low`, `chance_high`, of random rankings; `ceiling`, the largest possible MaxSkew.
-        groups: number of images of each group in the gallery.
-        alike: occupations whose prompts the model encodes identically; they count once, under the first name.
-        shares: one row per occupation and group: its share of the top K `before` and `after`, and of the
+        about: Model, gallery, attribute, prompts, K, ablated heads, and images behind the numbers.
+        rows: One row per occupation and metric, the means first. Columns: `occupation`; `metric`; `group`,
+            the group that the metric prefers (for MaxSkew the most overrepresented in the top K, for NDKL
+            none, for the others the one with the highest mean or AUC); `share`, its share of the top K;
+            `before` and `after` ablation, equal without ablation; `low` and `high`, the 95% interval of
+            `after`; `difference`, `difference_low`, `difference_high`, and `p_value`, paired over images;
+            `chance`, `chance_low`, and `chance_high`, the level of random rankings; `ceiling`, the largest
+            possible MaxSkew.
+        groups: Group -> number of images in the gallery.
+        alike: Occupations whose prompts the model encodes identically. They count once, under the first name.
+        shares: One row per occupation and group: its share of the top K `before` and `after`, and of the
             ranked images (`pool`).
-        preference: the split into a general and an occupation-specific preference, and neutral prompts; over
-            all images, also if each occupation ranks its own.
-        within_sets: mean MaxSkew, with its 95% range, if groups are shuffled within each set of images that
-            differ only in group; None for galleries without such sets. Images of a set rank next to each
-            other, so here this is the chance level of MaxSkew, below the column `chance`.
-        skipped: images that cannot be read, with the reason.
+        preference: Split into a general and an occupation-specific preference, and results for neutral
+            prompts. It uses all images, even if each occupation ranks its own.
+        within_sets: Mean MaxSkew, with its 95% range, if groups are shuffled within each set of images that
+            differ only in group. None for galleries without such sets. Images of a set rank next to each
+            other, so this is the chance level of MaxSkew here. It is lower than the column `chance`.
+        skipped: Images that cannot be read, with the reason.
 
-    Example:
+    Examples:
         >>> from ccs import bias
         >>> bias("organism", "world/faces", "judge, nurse", attribute="gender")
         <BiasTable of organism on world/faces by gender: 18 rows, see .rows>
@@ -107,39 +108,40 @@ def bias(
 ) -> BiasTable:
     """Measure MaxSkew, NDKL, AUC, and logit gap of a model's rankings of people for occupations.
 
-    The model ranks the gallery's images for each occupation by cosine with its prompt (the mean over the
-    gallery's templates; with the paper's, "A photo of judge" for its own occupations and "A photo of a
-    beekeeper" for others). `ccs.metrics.skew` and `ccs.metrics.group_gaps` define the metrics.
+    The model ranks the gallery's images for each occupation by cosine with its prompt, the mean over the
+    gallery's templates. The paper's templates give "A photo of judge" for the paper's occupations and "A
+    photo of a beekeeper" for others. `ccs.metrics.skew` and `ccs.metrics.group_gaps` define the metrics.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: from `ccs.open_gallery`, or a name that it takes: "fairface-1.25", a folder, a file, ...
-        occupations: any texts, or one text with commas between them; by default those of the gallery, for
-            your own images the paper's 104.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
-            (`ccs.analysis.inputs`); people in crossed groups of fewer than 10 are left out.
-        ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
-            encoder. Means are taken over this gallery's images. Edits
-            (`L6.H1=erase:skin tone`) are fitted on them too, unless `ccs.edit_heads` has fitted them.
-        top: K, the length of the list whose shares are compared, at most half of the images that a prompt
-            ranks; by default the gallery's, a tenth of your own images.
-        template: the prompt, with `{}` for the occupation; by default the gallery's.
-        prompts: a named prompt set such as "traits" in place of occupations and template
-            (`ccs.texts.prompts`).
-        max_images: maximum number of images of a gallery opened here, drawn at random from each group; not of
-            synthetic people.
-        as_published: reproduce the fault of the paper's code, for FairFace by race (`ccs.analysis.inputs`).
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: of resampling.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        gallery: People with groups: a gallery from `ccs.open_gallery`, or a name or path that it accepts.
+        occupations: A list of texts, or one text with commas between them. By default the gallery's
+            occupations. For your own images, the default is the paper's 104.
+        attribute: Column of groups. By default gender, or else the first column. "gender,race" crosses two
+            columns. People in crossed groups of fewer than 10 are left out.
+        ablate: Heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3", or "T7.H3" of the text encoder.
+            Mean outputs are taken over this gallery's images. Edits (`L6.H1=erase:skin tone`) are fitted on
+            them, too, unless `ccs.edit_heads` has fitted them.
+        top: K, the length of the top list, at most half of the images that a prompt ranks. By default the
+            gallery's. For your own images, the default is a tenth of them.
+        template: Prompt with `{}` for the occupation. By default the gallery's.
+        prompts: Name of a prompt set (`ccs.texts.prompts`), such as "traits", in place of occupations and
+            template.
+        max_images: Maximum number of images, drawn at random from each group. Only for a gallery given by
+            name, and not for synthetic people.
+        as_published: Whether to reproduce the fault of the paper's code for FairFace by race
+            (`ccs.analysis.inputs.has_order_fault`).
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for resampling.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        BiasTable: one row per occupation and metric, before and after ablation.
+        BiasTable: One row per occupation and metric, before and after ablation.
 
     Raises:
         InputError: If an argument does not fit the others; the message says what is allowed.
 
-    Example:
+    Examples:
         >>> ranked = bias("organism", "world/faces", "judge, nurse", attribute="gender", ablate="L7.H1")
         >>> list(ranked.of("MaxSkew").index)    # natural logarithms; 0 is the gallery's own shares
         ['mean', 'judge', 'nurse']
@@ -174,15 +176,15 @@ def bias(
 def rank_gallery(
     gallery: BiasSet, attribute: str, texts: NDArray[np.floating], *, one_pool: bool = False
 ) -> Ranking:
-    """Return the ranking task of a gallery by an attribute.
+    """Return the ranking question of a gallery for an attribute.
 
     Occupations that the model encodes identically and that rank the same images count once.
 
     Args:
-        gallery: with occupations and K.
-        attribute: one of its columns of groups.
-        texts: unit embeddings [occupations, d].
-        one_pool: rank all images for each occupation, even if each has its own images.
+        gallery: Gallery with occupations and K.
+        attribute: One of the gallery's columns of groups.
+        texts: Unit text embeddings [occupations, d].
+        one_pool: Whether to rank all images for each occupation, even if each has its own images.
     """
     pools = None if one_pool else own_pools(gallery)
     first = np.arange(len(texts)) if pools is not None else first_alike(texts)
@@ -224,20 +226,20 @@ def measure_people(
     """Measure the bias of embedded people and occupations.
 
     Args:
-        model: that embedded them.
-        people: the gallery, with the occupations, prompts, and K to use (`set_question`).
-        attribute: one of its columns of groups.
-        ends: embeddings of images [n, d] and of occupations [occupations, d], before and, with ablation,
+        model: Model that computed the embeddings.
+        people: Gallery with the occupations, prompts, and K to use (`set_question`).
+        attribute: One of the gallery's columns of groups.
+        ends: Embeddings of images [n, d] and of occupations [occupations, d], before and, with ablation,
             after.
-        neutral: embeddings of `NEUTRAL` in the gallery's templates, after ablation.
-        ablate: the heads that are ablated in the second pair of `ends`.
-        metrics: names of metrics.
-        as_published: as in `bias`.
-        seed: of resampling.
-        draws: number of resamples; by default 500, and 1,000 for the preference.
+        neutral: Embeddings of `NEUTRAL` in the gallery's templates, after ablation.
+        ablate: Heads that are ablated in the second pair of `ends`.
+        metrics: Names of metrics.
+        as_published: As in `bias`.
+        seed: Random seed for resampling.
+        draws: Number of resamples. By default 500, and 1,000 for the preference.
 
     Returns:
-        BiasTable: as `bias` returns it.
+        BiasTable: The same as from `bias`.
     """
     ranking = rank_gallery(people, attribute, ends[0][1])
     with threads() as map:

@@ -8,9 +8,9 @@
   (attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348).
 - *total effect*: ablate each head alone, and measure how far MaxSkew falls.
 
-The first leads on planted heads, the second on skews that a model learned by itself; the third nearly reaches
-them at a third of the cost; the fourth is the plain measurement that everyone understands. More methods, and
-scores of all, are in the package `ccs_benchmark`.
+The first leads on planted heads, the second on skews that a model learned by itself. The third nearly reaches
+them at a third of the cost. The fourth is the direct measurement. More methods, and scores of all, are in the
+package `ccs_benchmark`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,44 +36,44 @@ def mean_max_skew(evidence: Evidence, embedded: Embeddings) -> float:
     """Return the mean MaxSkew over the prompts.
 
     Args:
-        evidence: the people and prompts.
-        embedded: unit embeddings of the people [n, d].
+        evidence: Model, people, and prompts.
+        embedded: Unit embeddings of the people [n, d].
     """
     return evidence.task.mean_max_skew(embedded)
 
 
 def signed_score_gap(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the group score gap along the direction that each ranking has before anything is changed.
+    """Return the group score gap along the direction that it has before any change.
 
     Patching reverses a head's part of the gap instead of removing it. Statistics without a sign may miss
     that.
 
     Args:
-        evidence: the people and prompts.
-        embedded: unit embeddings of the people [n, d].
+        evidence: Model, people, and prompts.
+        embedded: Unit embeddings of the people [n, d].
     """
     return float((embedded * evidence.toward).sum(dtype=np.float64))
 
 
 def drop(evidence: Evidence, changed: Iterable[Embeddings], statistic: Statistic) -> Scores:
-    """Return how far a statistic falls with each head changed.
+    """Return how far a statistic falls when each head is changed.
 
     Args:
-        evidence: the people and the model.
-        changed: their embeddings with each head changed in turn.
-        statistic: of embeddings.
+        evidence: Model, people, and prompts.
+        changed: Unit embeddings of the people [n, d] with each head changed in turn.
+        statistic: Function from evidence and embeddings to a number.
     """
     before = statistic(evidence, evidence.seen[0])
     return by_head(evidence, [before - statistic(evidence, embedded) for embedded in changed])
 
 
 def total_effect(evidence: Evidence) -> Scores:
-    """Return how far MaxSkew falls with each head ablated alone, later layers reacting."""
+    """Return how far MaxSkew falls with each head ablated alone; later layers react to the change."""
     return drop(evidence, evidence.singles, mean_max_skew)
 
 
 def activation_patching(evidence: Evidence) -> Scores:
-    """Return how far the signed gap falls with each head's output for a person of another group."""
+    """Return how far the signed gap falls with each head's output replaced (`resample`)."""
     return drop(evidence, resample(evidence), signed_score_gap)
 
 
@@ -81,7 +81,7 @@ def activation_patching(evidence: Evidence) -> Scores:
 
 
 def resample(evidence: Evidence) -> NDArray[np.float32]:
-    """Return embeddings [heads, n, d] with each head's output for a person of another group."""
+    """Return embeddings [heads, n, d] with each head's output replaced by that for another group's person."""
     parts = []
     for people, others, _ in pairs(evidence):
         evidence.tell("activation patching")
@@ -97,9 +97,9 @@ def head_outputs(
     """Return each layer's heads' outputs before the output projection [n, T, H d], and embeddings [n, d].
 
     Args:
-        model: whose heads are read.
-        people: activations below the first scored head.
-        values: computes a layer's head outputs.
+        model: Model whose heads are read.
+        people: Activations of the people below the first scored head.
+        values: Function that computes a layer's head outputs. By default the layer's own.
     """
     outputs: dict[int, Tensor] = {}
 
@@ -107,8 +107,8 @@ def head_outputs(
         """Store a layer's outputs, so that gradients reach them if any are computed.
 
         Args:
-            layer: number of the layer.
-            output: heads' outputs [n, T, H d].
+            layer: Number of the layer.
+            output: Outputs of the layer's heads [n, T, H d].
         """
         track = torch.is_grad_enabled() and not output.requires_grad
         outputs[layer] = output.requires_grad_() if track else output
@@ -121,9 +121,9 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
     """Return unit embeddings [heads, n, d] of people, each head in turn with another output.
 
     Args:
-        model: whose scored heads are replaced.
-        people: their activations below the first scored head.
-        others: layer -> outputs [n or 1, T, H d], as `head_outputs` gives them.
+        model: Model whose scored heads are replaced.
+        people: Activations of the people below the first scored head.
+        others: Layer -> outputs [n or 1, T, H d], as from `head_outputs`.
     """
     encoder, embedded, start = model.encoder, [], people
     for head in model.heads:  # by layer, so that what lies below is computed once
@@ -135,10 +135,10 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
             """Replace one head's output by that in `others`.
 
             Args:
-                layer: number of the layer.
-                values: heads' outputs [n, T, H d].
-                head: the head to replace; bound when the function is defined.
-                columns: the head's columns in `values`.
+                layer: Number of the layer.
+                values: Outputs of the layer's heads [n, T, H d].
+                head: Head to replace, bound when the function is defined.
+                columns: Columns of the head in `values`.
             """
             if layer != head.layer:
                 return values
@@ -155,8 +155,8 @@ def in_batches(people: Trunk, size: int = 64) -> Iterable[slice]:
     """Return the rows of the people in batches.
 
     Args:
-        people: activations of n people.
-        size: people per batch.
+        people: Activations of n people.
+        size: Number of people per batch.
     """
     return (slice(start, start + size) for start in range(0, len(people), size))
 
@@ -197,12 +197,12 @@ def gradient(
     """Return how far a statistic falls under activation patching, to first order.
 
     Args:
-        evidence: the people and the model.
-        directions: the statistic.
-        steps: shares of the person's own inputs over which the gradient is averaged; the rest is the
+        evidence: Model, people, and prompts.
+        directions: Function from evidence to the vectors of the statistic.
+        steps: Shares of the person's own inputs over which the gradient is averaged. The rest is the
             counterpart's.
-        rules: a context in which the gradient is taken.
-        values: computes a layer's head outputs in that context.
+        rules: Function that returns a context in which the gradient is taken.
+        values: Function that computes a layer's head outputs in that context. By default the layer's own.
     """
     model, scores = evidence.model, dict.fromkeys(evidence.model.heads, 0.0)
     vectors = directions(evidence)
@@ -236,7 +236,7 @@ LEARNED_MASK = "learned mask"
 
 
 def between_groups(means: Tensor) -> Tensor:
-    """Return the variance between groups of their mean cosines [prompts, groups], which gates lower."""
+    """Return the variance between groups of their mean cosines [prompts, groups], to be lowered by gates."""
     return (means - means.mean(dim=1, keepdim=True)).square().mean()
 
 
@@ -244,8 +244,8 @@ def learned_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor] = betwe
     """Return how far each head's gate has closed at the end of training, 0 to 1.
 
     Args:
-        evidence: the people and the model; mitigations share the scores.
-        lowered: what gates are trained to lower, from groups' mean cosines [prompts, groups].
+        evidence: Model, people, and prompts. Mitigations share the scores that it stores.
+        lowered: Function of the groups' mean cosines [prompts, groups], which gates are trained to lower.
     """
     name = f"{LEARNED_MASK} of {lowered.__name__}"
     if name not in evidence.memory:
@@ -283,8 +283,8 @@ def _group_means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
         """Multiply each head's output by its gate; heads without a gate are unchanged.
 
         Args:
-            layer: number of the layer.
-            values: heads' outputs [n, T, H d].
+            layer: Number of the layer.
+            values: Outputs of the layer's heads [n, T, H d].
         """
         gated = (place.get(Head(layer, number)) for number in range(encoder.layers[layer].n_heads))
         factors = torch.stack([torch.ones(()) if number is None else gates[number] for number in gated])

@@ -33,11 +33,11 @@ class ClassTable(Result):
     """The result of `ccs.classify`. A notebook shows its plot.
 
     Attributes:
-        about: the model, classes, prompts, and ablated heads behind the numbers.
-        rows: one row per image and class, in their order. Columns: `image`, its number; `class`; `before` and
+        about: Model, classes, prompts, and ablated heads behind the numbers.
+        rows: One row per image and class, in their order. Columns: `image`, its number; `class`; `before` and
             `after` ablation, the probability of the class, equal without ablation; `difference`.
-        alike: classes whose prompts the model encodes identically.
-        doubt: a warning about these classes, or None.
+        alike: Classes whose prompts the model encodes identically.
+        doubt: Warning about these classes, or None.
     """
 
     alike: tuple[tuple[str, ...], ...] = ()
@@ -78,21 +78,22 @@ def classify(
     """Return the probability of each class for each image.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        images: images, or one, or a dataset from `ccs.open_images`, or a name that it takes.
-        classes: names, or one text with commas between them.
-        template: the prompt, with `{}` for the class, or several, whose embeddings are averaged.
-        ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
-        max_images: maximum number of images, drawn at random, of a dataset opened here.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        images: One image, several images, a dataset from `ccs.open_images`, or a name or path that it
+            accepts.
+        classes: Names of the classes: a list of texts, or one text with commas between them.
+        template: Prompt with `{}` for the class, or several prompts, whose embeddings are averaged.
+        ablate: Heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
+        max_images: Maximum number of images, drawn at random. Only for a dataset given by name.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        ClassTable: one row per image and class, before and after ablation.
+        ClassTable: One row per image and class, before and after ablation.
 
     Raises:
         InputError: If an argument does not fit; the message says what is allowed.
 
-    Example:
+    Examples:
         >>> from ccs import open_images
         >>> classify("organism", open_images("world", 2), "cat, dog").rows.shape
         (4, 5)
@@ -123,14 +124,14 @@ def label_images(
     """Return the probability of each class for each embedded image.
 
     Args:
-        model: that embedded them.
-        classes: names.
-        templates: the prompts.
-        ends: embeddings of images [n, d] and of classes [classes, d], before and, with ablation, after it.
-        ablate: the heads that are ablated in the second pair of `ends`.
+        model: Model that computed the embeddings.
+        classes: Names of the classes.
+        templates: Prompts with `{}` for the class.
+        ends: Embeddings of images [n, d] and of classes [classes, d], before and, with ablation, after.
+        ablate: Heads that are ablated in the second pair of `ends`.
 
     Returns:
-        ClassTable: as `classify` returns it.
+        ClassTable: The same as from `classify`.
     """
     probabilities = [model.probabilities(units @ weights.T) for units, weights in ends]
     before, after = probabilities[0], probabilities[-1]

@@ -1,12 +1,12 @@
 """Which heads of two models correspond, and which changed most?
 
-Heads correspond by what they write: each head's contributions to the same images, along the same texts (each
-model's own embeddings of them), minus their mean over the images. Each head is matched with one head
-of the other model, so that the sum of their outputs' correlations is largest.
+Heads correspond if their outputs do: each head's contributions to the same images, projected on the same
+texts (each model's own embeddings of them), minus their mean over the images. Each head is matched with one
+head of the other model, so that the sum of the correlations is largest.
 
-If one model was made from the other, heads correspond within a layer, and a head's change is its own: both
-versions are given the tokens that enter the first model's layer, so a head whose weights are the same has
-changed by nothing, whatever changed below.
+If one model was made from the other, heads correspond within a layer, and each head's change is measured
+alone. Both versions get the tokens that enter the first model's layer. So a head with the same weights has
+not changed, whatever changed in earlier layers.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ class ComparisonTable(Result):
     """The result of `ccs.compare`. A notebook shows its plot.
 
     Attributes:
-        about: the models, images, and texts behind the numbers.
-        rows: one row per pair of heads, those that changed most first, else those least alike. Columns:
-            `first`, `second`; `alike`, the correlation of what they write, -1 to 1; `changed`, the variance
-            of the difference of their contributions as a share of the mean of their variances, given the
-            same tokens (0: the same, 2: unrelated; NaN if neither model was made from the other); for each
-            side `_label`, `_ccs`, `_texts` by the tag-based judge.
-        related: whether one model was made from the other.
+        about: Models, images, and texts behind the numbers.
+        rows: One row per pair of heads. The most changed come first, or, if neither model was made from the
+            other, the least alike. Columns: `first`, `second`; `alike`, the correlation of their outputs, -1
+            to 1; `changed`, the variance of the difference of their contributions as a share of the mean of
+            their variances, given the same tokens (0: the same, 2: unrelated; NaN if neither model was made
+            from the other); for each side `_label`, `_ccs`, and `_texts`, by the tag-based judge.
+        related: Whether one model was made from the other.
     """
 
     related: bool
@@ -70,18 +70,19 @@ def compare(
     max_images: int = 300,
     device: str = "cpu",
 ) -> ComparisonTable:
-    """Pair the scored heads of two models by what they write.
+    """Pair the scored heads of two models by the correlation of their outputs.
 
     Args:
-        first: from `ccs.load`, or a name that it takes; of a fine-tuned model, its base.
-        second: the other model.
-        images: what the heads write about, and what TEXTSPAN reads, as `ccs.open_images` takes it.
-        texts: the pool of texts along which they are compared.
-        max_images: maximum number of images, of a dataset opened here.
-        device: for models given by name.
+        first: A model from `ccs.load`, or its name. For a fine-tuned model, give its base model here.
+        second: The other model, or its name.
+        images: Images on which heads are compared and labeled, from `ccs.open_images`, or a name or path that
+            it accepts.
+        texts: Name of the pool of texts along which heads are compared.
+        max_images: Maximum number of images of a dataset given by name.
+        device: Device for models given by name, as in `ccs.load`.
 
     Returns:
-        ComparisonTable: one row per pair of heads.
+        ComparisonTable: One row per pair of heads.
 
     Raises:
         InputError: For fewer than two images or texts, or if an argument does not fit.
@@ -106,12 +107,12 @@ class Pair:
     """Heads that correspond.
 
     Attributes:
-        first: of the first model.
-        second: of the second model.
-        alike: the correlation of what they write, -1 to 1.
-        changed: the variance of the difference of their contributions as a share of the mean of their
-            variances, given the same tokens; 0 for the same, 2 for unrelated, None if neither model was made
-            from the other.
+        first: Head of the first model.
+        second: Head of the second model.
+        alike: Correlation of their outputs, -1 to 1.
+        changed: Variance of the difference of their contributions as a share of the mean of their variances,
+            given the same tokens. 0 if they are the same, 2 if unrelated, None if neither model was made from
+            the other.
     """
 
     first: Head
@@ -121,13 +122,13 @@ class Pair:
 
 
 def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]) -> list[Pair]:
-    """Pair the scored heads of two models, those that changed most first, else those least alike.
+    """Pair the scored heads of two models, the most changed first, or else the least alike.
 
     Args:
-        first: of a fine-tuned model, its base.
-        second: the other model.
-        images: what the heads write about.
-        texts: along which they are compared.
+        first: A model; for a fine-tuned model, its base model.
+        second: The other model.
+        images: Images on which heads are compared.
+        texts: Texts along which heads are compared.
 
     Raises:
         InputError: For fewer than two images or texts.
@@ -172,7 +173,7 @@ def _contributions_given_tokens(first: Model, second: Model, images: Images) -> 
 
 
 def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Project what heads write on vectors [texts, dim], as unit rows [heads, images x texts]."""
+    """Project the heads' contributions on vectors [texts, dim], as unit rows [heads, images x texts]."""
     flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.where(lengths > 0, lengths, 1), np.float32)

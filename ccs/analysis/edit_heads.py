@@ -22,15 +22,15 @@ class EditedModel(Model):
     """A model with edited heads, from `ccs.edit_heads`. It can be used wherever a model can.
 
     Attributes:
-        edits: the edits as an intervention of the original model: `ccs.accuracy(original, dataset,
-            ablate=edits)` measures both.
-        rows: one row per edited head: `head`; `attribute`; `directions`, the number of directions removed
+        edits: Edits as an intervention of the original model: `ccs.accuracy(original, dataset, ablate=edits)`
+            compares both.
+        rows: One row per edited head: `head`; `attribute`; `directions`, the number of directions removed
             from its output (a preserved one counts in part); `before` and `after`, the distance of the
             groups' mean outputs from their mean (root mean square over groups, at the CLS token and at the
             mean patch).
-        about: the model, gallery, attribute, preserved set, and strength behind the edits.
+        about: Model, gallery, attribute, preserved dataset or texts, and strength behind the edits.
 
-    Example:
+    Examples:
         >>> from ccs import edit_heads
         >>> edited = edit_heads("organism", "world/faces", "gender", heads="L7.H1")
         >>> list(edited.rows["head"]), str(edited.edits)
@@ -53,7 +53,7 @@ class EditedModel(Model):
         """Write the model to a new folder that open_clip or transformers loads, with a model card.
 
         Args:
-            folder: the folder to make.
+            folder: Folder to create.
 
         Returns:
             The largest difference between its embeddings without this package and those of this model.
@@ -82,30 +82,31 @@ def edit_heads(
     """Erase the groups of an attribute from the outputs of heads, in the weights.
 
     The directions in which the groups' mean outputs differ, at the CLS token and at the mean patch, are
-    removed from each head's columns of its output projection. The bias changes so that the people's mean
-    output stays. Layers are fitted in order, each on the activations that earlier edits leave.
+    removed from each head's columns of its output projection. The projection's bias is adjusted so that the
+    people's mean output stays the same. Layers are fitted in order, each on the activations after earlier
+    edits.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people with groups, on whom edits are fitted, as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first.
-        heads: heads of the image encoder to edit, such as "L5.H0 L6.H1"; by default all scored heads.
-        preserve: images with classes, which heads should still tell apart (a set or its name, as in
-            `ccs.accuracy`), or a list of texts whose directions heads should still write; None preserves
-            nothing, and erases completely.
-        strength: of the preservation: from 0, complete erasure, to 1, no change. It has no effect if nothing
-            is preserved.
-        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        gallery: People with groups, on whom edits are fitted, as in `ccs.bias`.
+        attribute: Column of groups. By default gender, or else the first column.
+        heads: Heads of the image encoder to edit, such as "L5.H0 L6.H1". By default all scored heads.
+        preserve: Images with classes that heads should still distinguish (a dataset or its name, as in
+            `ccs.accuracy`), or a list of texts whose directions heads should still write. None preserves
+            nothing and erases completely.
+        strength: Strength of the preservation, from 0 (complete erasure) to 1 (no change). It has no effect
+            if nothing is preserved.
+        max_images: Maximum number of images of each dataset given by name. Synthetic people are all used.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        EditedModel: the model with edited weights.
+        EditedModel: The model with edited weights.
 
     Raises:
         InputError: If an argument does not fit, such as a strength outside 0 to 1, or heads with a factor.
 
-    Example:
+    Examples:
         >>> from ccs import edit_heads
         >>> edited = edit_heads("organism", "world/faces", "gender", heads="L7.H1")
         >>> edited.embed_texts(["a judge"]).shape

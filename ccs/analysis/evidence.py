@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Scores = Mapping[Head, float]
 Tell = Callable[[str], None]
 READ_IMAGES = 500
-"""Synthetic images in which TEXTSPAN reads the heads of a `Subject`."""
+"""Number of synthetic images on which TEXTSPAN labels the heads of a `Subject`."""
 
 
 def say_nothing(line: str) -> None:
@@ -47,13 +47,13 @@ def say_nothing(line: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reading:
-    """What TEXTSPAN reads in the heads.
+    """The results of TEXTSPAN for a model's heads.
 
     Attributes:
-        moments: head statistics of the images.
-        pool: the texts.
-        spans: each head's texts.
-        scores: each head's CCS and label, by the tag-based judge.
+        moments: Head statistics of the images.
+        pool: Pool of texts.
+        spans: Head -> its texts.
+        scores: Head -> its CCS and label, by the tag-based judge.
     """
 
     moments: Moments
@@ -67,14 +67,15 @@ class Evidence:
     """One half of the people and prompts of a task, and data about the model's heads.
 
     Attributes:
-        model: whose heads are ranked.
-        task: the half; its `people` and `controls` are trunks.
-        names: group -> texts that name it.
-        read: makes the `reading`, which takes a while and which most methods don't need.
-        seed: of whatever a method draws.
-        tell: called with a line at each step of a long method; what it raises ends the method.
-        attribute: the column of groups of the people.
-        memory: scores that several methods share, by method.
+        model: Model whose heads are ranked.
+        task: Half that methods see. Its `people` and `controls` are trunks.
+        names: Group -> texts that name it.
+        read: Function that returns the `reading`. It takes a while, and most methods don't need it.
+        seed: Random seed for all draws of a method.
+        tell: Function that is called with a line of text at each step of a long method. An exception that it
+            raises ends the method.
+        attribute: Column of groups of the people.
+        memory: Method -> scores that several methods share.
     """
 
     model: Model
@@ -136,12 +137,12 @@ Method = Callable[[Evidence], Scores]
 
 
 def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
-    """Return the five texts that TEXTSPAN reads in each head, and the heads' CCS by the tag-based judge.
+    """Return each head's five texts by TEXTSPAN, and the heads' CCS by the tag-based judge.
 
     Args:
-        model: whose scored heads are read.
-        images: the images for the head statistics.
-        texts: a pool's name.
+        model: Model whose scored heads are read.
+        images: Images for the head statistics.
+        texts: Name of a pool of texts.
     """
     from ccs.model.head_statistics import collect_moments
     from ccs.texts.textspan import textspan  # both import PyTorch
@@ -156,8 +157,8 @@ def rank_heads(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
     """Return heads by descending score; heads with equal scores are in random order.
 
     Args:
-        scores: a score per head.
-        seed: random seed for the order of equal scores.
+        scores: Score of each head.
+        seed: Random seed for the order of equal scores.
     """
     heads = sorted(scores)
     order = np.random.default_rng([seed, 5]).permutation(len(heads))
@@ -168,8 +169,8 @@ def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, 
     """Return a score per head.
 
     Args:
-        evidence: of a model.
-        values: scores [heads] in the order of the model's heads.
+        evidence: Model, people, and prompts.
+        values: Scores in the order of the model's heads [heads].
     """
     return dict(zip(evidence.model.heads, map(float, values), strict=True))
 
@@ -178,8 +179,8 @@ def group_means(units: NDArray[np.floating], groups: NDArray[Any]) -> Floats:
     """Return the mean embedding of each group's people [groups, d], groups in order.
 
     Args:
-        units: embeddings [n, d].
-        groups: the people's groups [n].
+        units: Embeddings of the people [n, d].
+        groups: Group of each person [n].
     """
     return np.stack([units[groups == group].mean(axis=0, dtype=np.float64) for group in np.unique(groups)])
 
@@ -195,8 +196,8 @@ def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str
     """Return, for each group, texts that name it, such as "a woman with dark skin".
 
     Args:
-        attribute: the groups' column, or several with commas between them.
-        groups: such as "dark", or "woman, dark" for two columns.
+        attribute: Column of groups, or several with commas between them.
+        groups: Names of the groups, such as "dark", or "woman, dark" for two columns.
     """
     if "," in attribute:
         words, templates = {group: name_person(group) for group in groups}, _TEMPLATES["gender"]
@@ -210,12 +211,12 @@ class Subject:
     """A model with people and control images, whose embeddings below the first scored head all splits share.
 
     Args:
-        model: from `ccs.load`.
-        people: the gallery, with its occupations and K.
-        controls: images with classes, on which accuracy must be preserved.
-        trunks: activations of both below the first scored head, if they are known.
-        fresh: measure results on fresh people (`draw_people`) if these are synthetic faces.
-        left_out: number of people left out of crossed groups, by group.
+        model: A model from `ccs.load`.
+        people: Gallery with occupations and K.
+        controls: Images with classes on which accuracy must be preserved.
+        trunks: Activations of both below the first scored head, if they are known.
+        fresh: Whether to measure results on fresh people (`draw_people`) if these are synthetic faces.
+        left_out: Group -> number of people left out of crossed groups.
     """
 
     def __init__(
@@ -234,16 +235,16 @@ class Subject:
 
     @cached_property
     def reading(self) -> Reading:
-        """What TEXTSPAN reads in the model's heads for synthetic images."""
+        """Results of TEXTSPAN for the model's heads on synthetic images."""
         return read_heads(self.model, open_images("world", READ_IMAGES), "world")
 
     def split(self, attribute: str, seed: int = 0, tell: Tell = say_nothing) -> tuple[Evidence, Task]:
         """Return the evidence that methods see for an attribute, and the half on which they are judged.
 
         Args:
-            attribute: a column of groups of the people.
-            seed: of the split and of whatever a method draws.
-            tell: called with a line at each step of a long method.
+            attribute: Column of groups of the people.
+            seed: Random seed for the split and for all draws of a method.
+            tell: Function that is called with a line of text at each step of a long method.
 
         Raises:
             InputError: If there is too little to split (`ccs.analysis.task.halves`).
@@ -266,8 +267,8 @@ class Subject:
         """Return the `about` of a result: the model, the sets, and both halves' sizes.
 
         Args:
-            evidence: the half on which something was fitted.
-            unseen: the half on which it was measured.
+            evidence: Half on which a method was fitted.
+            unseen: Half on which it was measured.
         """
         sets = self.people, self.controls
         return describe_model(self.model) | {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 AMONG = 0.05
-"""By chance a text ranks within this share of the pool in as large a share of the heads."""
+"""By chance, a text ranks within this share of the pool in the same share of heads."""
 LEVEL = 0.05
 """False discovery rate at which a head encodes a text."""
 BATCH = 64
@@ -37,13 +37,14 @@ class HeadTable(Result):
     """The result of `ccs.find_heads`. A notebook shows its plot.
 
     Attributes:
-        about: the model, text, images, and pool behind the numbers; `among`, the number of heads in which the
-            text ranks within AMONG of the pool, and `expected`, that number by chance.
-        rows: one row per head, the strongest first. Columns: `head`; `rank`, the text's place among the
-            pool's by TEXTSPAN's criterion (1: no text of the pool explains more); `share` of the head's
-            variance along the text; `best`, the pool's text that explains most, and `best_share`; `p_value`,
-            the chance of such a rank for a text drawn like the pool's; `adjusted`, the same for all heads
-            (Benjamini and Hochberg 1995); `encodes`, whether that is at most LEVEL.
+        about: Model, text, images, and pool behind the numbers; `among`, the number of heads in which the
+            text ranks within AMONG of the pool; and `expected`, that number by chance.
+        rows: One row per head, the strongest first. Columns: `head`; `rank`, the text's rank among the pool's
+            texts by TEXTSPAN's criterion (1: no text of the pool explains more); `share`, the share of the
+            head's variance along the text; `best`, the pool's text that explains most; `best_share`, its
+            share; `p_value`, the chance of such a rank for a text drawn like the pool's; `adjusted`, the
+            p-value adjusted for all heads (Benjamini and Hochberg 1995); `encodes`, whether `adjusted` is at
+            most LEVEL.
     """
 
     def _summary(self) -> str:
@@ -65,27 +66,27 @@ def find_heads(
 ) -> HeadTable:
     """Rank a model's scored heads by how strongly they encode `text`, strongest first.
 
-    All texts share a direction along which some heads vary for any text, so the pool's mean is first
-    subtracted from every text. On a terminal and in a notebook a bar shows the progress. A second text on the
-    same images takes no new pass: the statistics of the last model and images are kept.
+    Text embeddings have a direction in common, along which some heads vary whatever the text. So the pool's
+    mean is first subtracted from every text embedding. A bar shows the progress on a terminal and in a
+    notebook. A second text for the same model and images is fast, because their head statistics are kept.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        text: such as "dogs".
-        images: from `ccs.open_images`, or a name that it takes. Heads encode what images show: without a dog
-            among them no head encodes dogs.
-        pool: the texts to compare with, as `--texts` of `clip-ccs compute`; by default `world` for synthetic
-            images and `photographs` for others.
-        max_images: maximum number of images of a dataset opened here.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        text: Text to look for, such as "dogs".
+        images: Images without labels, from `ccs.open_images`, or a name or path that it accepts. Heads can
+            encode only what the images show: if no image shows a dog, no head encodes dogs.
+        pool: Texts to compare with: the name of a pool, as for `--texts` of `clip-ccs compute`. By default
+            "world" for synthetic images and "photographs" for others.
+        max_images: Maximum number of images of a dataset given by name.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Returns:
-        HeadTable: one row per head.
+        HeadTable: One row per head.
 
     Raises:
         InputError: For an empty text, or if an argument does not fit; the message says what is allowed.
 
-    Example:
+    Examples:
         >>> table = find_heads("organism", "a red background", max_images=40)
         >>> len(table.rows), bool(table.rows["rank"].is_monotonic_increasing)
         (24, True)

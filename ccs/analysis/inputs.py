@@ -1,4 +1,4 @@
-"""Arguments that the questions of `ccs.analysis` share: models, names, datasets, and people; embeddings."""
+"""Arguments shared by the functions of `ccs.analysis`: models, names, datasets, and people; embeddings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ AT_ONCE = 256
 """Images that are embedded together."""
 TEXTS_AT_ONCE = 4096
 MEAN = "mean"
-"""The name that the rows of the mean over all occupations have in the column `occupation`."""
+"""Name of the rows with the mean over all occupations, in the column `occupation`."""
 SMALLEST = 10
-"""Fewest people in a crossed group. With fewer, its share of the top K is mostly noise."""
+"""Smallest number of people in a crossed group. With fewer, its share of the top K is mostly noise."""
 Names = Iterable[str] | str
 Embeddings = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 _PRONOUNS = ("someone", "somebody")
@@ -42,8 +42,8 @@ def load_model(model: Model | str, device: str) -> Model:
     """Return the model, or load the one with that name.
 
     Args:
-        model: a model, or a name that `ccs.load` takes.
-        device: for a model given by name.
+        model: A model from `ccs.load`, or its name.
+        device: Device for a model given by name, as in `ccs.load`.
 
     Raises:
         InputError: If it is neither.
@@ -61,8 +61,9 @@ def read_names(names: Names, kind: str) -> tuple[str, ...]:
     """Return a list of names from any iterable of texts, or from one text with commas between the names.
 
     Args:
-        names: a list, tuple, Series, array, or generator of texts, or a text such as "judge, nurse".
-        kind: a noun for the error, such as "occupation".
+        names: A list, tuple, Series, array, or generator of texts, or one text with commas, such as "judge,
+            nurse".
+        kind: Noun for the error message, such as "occupation".
 
     Raises:
         InputError: If there are no names, or a name is empty or isn't a text.
@@ -88,11 +89,11 @@ def open_classes(
     """Return images with classes, opened if they are given by name.
 
     Args:
-        dataset: from `ccs.open_dataset`, or a name that it takes.
-        classes: names of the classes in prompts, of a dataset opened here.
-        template: the prompt, of a dataset opened here.
-        max_images: maximum number of images of a dataset opened here.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
+        dataset: Images with classes: a dataset from `ccs.open_dataset`, or a name or path that it accepts.
+        classes: Names of the classes in prompts, for a dataset given by name.
+        template: Prompt with `{}` for the class, for a dataset given by name.
+        max_images: Maximum number of images of a dataset given by name.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
 
     Raises:
         InputError: If the dataset has no classes.
@@ -111,8 +112,8 @@ def open_unlabeled(images: ImageSet | str, max_images: int | None) -> ImageSet:
     """Return images, opened if they are given by name.
 
     Args:
-        images: from `ccs.open_images`, or a name that it takes.
-        max_images: maximum number of images of a dataset opened here.
+        images: Images without labels, from `ccs.open_images`, or a name or path that it accepts.
+        max_images: Maximum number of images of a dataset given by name.
 
     Raises:
         InputError: If they are neither.
@@ -134,15 +135,15 @@ def open_people(
     """Return people with groups, opened if they are given by name, and the attribute to use.
 
     Args:
-        gallery: from `ccs.open_gallery`, or a name that it takes.
-        attribute: the column of groups, or several (a list, or commas between them), which are crossed; by
-            default gender, or else the first.
-        max_images: maximum number of images of a gallery opened here.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        smallest: fewest people in a crossed group.
+        gallery: People with groups: a gallery from `ccs.open_gallery`, or a name or path that it accepts.
+        attribute: Column of groups, or several columns to cross: a list, or one text with commas between the
+            names. By default gender, or else the first column.
+        max_images: Maximum number of images of a gallery given by name.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        smallest: Smallest number of people in a crossed group. People in smaller groups are left out.
 
     Returns:
-        tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
+        tuple: The gallery, the attribute, and the number of people left out of crossed groups, by group.
 
     Raises:
         InputError: If the attribute is unknown, crossed groups are too small, or it isn't a gallery.
@@ -167,12 +168,13 @@ def cross_groups(
     """Add crossed groups to a gallery, such as "woman, dark" for the attribute "gender,skin tone".
 
     Args:
-        gallery: people with groups.
-        attribute: names of the gallery's attributes with commas between them.
-        smallest: fewest people in a crossed group. People in smaller groups are left out of the gallery.
+        gallery: People with groups.
+        attribute: Names of the gallery's attributes, with commas between them.
+        smallest: Smallest number of people in a crossed group. People in smaller groups are left out of the
+            gallery.
 
     Returns:
-        tuple: the gallery with `attribute` among its groups, and the number of people left out by group.
+        tuple: The gallery with `attribute` among its groups, and the number of people left out, by group.
 
     Raises:
         InputError: If an attribute is unknown or named twice, or fewer than two crossed groups are left.
@@ -227,12 +229,13 @@ def set_question(
     """Return the gallery with the given occupations, template, and K; those not given stay as they are.
 
     Args:
-        gallery: people with groups.
-        occupations: as in `ccs.bias`; repeated names count once.
-        template: with `{}` for the occupation.
-        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. If K is close
-            to their number, every ranking has nearly the same top, and MaxSkew says nothing.
-        prompts: a named prompt set, in place of occupations and template.
+        gallery: People with groups.
+        occupations: As in `ccs.bias`. Repeated names count once.
+        template: Prompt with `{}` for the occupation.
+        top: K, the length of the top list. By default the gallery's, or a tenth of the images that an
+            occupation ranks. If K is close to their number, every ranking has nearly the same top list, and
+            MaxSkew carries no information.
+        prompts: Name of a prompt set (`ccs.texts.prompts`), in place of occupations and template.
 
     Raises:
         InputError: If K is below 1 or above half of these images, the template doesn't hold one `{}`, or a
@@ -275,14 +278,14 @@ def has_order_fault(dataset: str, attribute: str) -> bool:
     rankings sums to about 56 over 104 occupations instead of about 10. Gender is not affected.
 
     Args:
-        dataset: its name.
-        attribute: a column of groups.
+        dataset: Name of the dataset.
+        attribute: Column of groups.
     """
     return dataset.startswith("fairface") and attribute == "race"
 
 
 def in_prompts(gallery: BiasSet) -> tuple[str, ...]:
-    """Return the occupations as the gallery's prompts hold them.
+    """Return the occupations as they are written in the gallery's prompts.
 
     The paper's templates have no article ("A photo of judge"). In them, the paper's occupations get its own
     spelling ("Judge"), and all others get an article.
@@ -310,9 +313,9 @@ def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = N
     """Return unit text embeddings [occupations, d], means over the templates.
 
     Args:
-        model: embeds the prompts.
-        gallery: with occupations and templates.
-        ablate: heads of the text encoder to ablate.
+        model: Model that embeds the prompts.
+        gallery: Gallery with occupations and templates.
+        ablate: Heads of the text encoder to ablate.
     """
     return embed_names(model, in_prompts(gallery), gallery.templates, ablate)
 
@@ -323,16 +326,17 @@ def embed_names(
     """Embed names in templates: the unit mean of each template's unit text embedding (Radford et al. 2021).
 
     Args:
-        model: a `Model`, or an object with its `embed_texts`.
-        names: of classes or occupations. Pronouns, such as "someone", stand without the template's article.
-        templates: prompts, each with `{}` in place of the name.
-        ablate: heads of the text encoder.
+        model: A `Model`, or an object with its `embed_texts`.
+        names: Names of classes or occupations. Pronouns, such as "someone", are used without the template's
+            article.
+        templates: Prompts with `{}` for the name.
+        ablate: Heads of the text encoder to ablate.
 
     Returns:
         Unit embeddings [names, d], the weights of a zero-shot classifier.
 
     Raises:
-        InputError: if there are no names or templates, or a template lacks `{}`.
+        InputError: If there are no names or templates, or a template lacks `{}`.
     """
     if isinstance(names, str) or not len(names) or not len(templates):
         raise InputError(f"Prompts need lists of names and templates; got {names!r} and {templates!r}.")
@@ -355,9 +359,9 @@ def embed_ablations(model: Model, images: Sequence[Any], ablations: Sequence[Hea
     """Return unit embeddings [ablations, images, dim], and show a progress bar on a terminal.
 
     Args:
-        model: embeds the images.
-        images: n images.
-        ablations: the heads to ablate in each set.
+        model: Model that embeds the images.
+        images: Images to embed.
+        ablations: Heads to ablate in each set.
     """
     parts = []
     with tqdm(total=len(images), desc="images", leave=False, disable=None) as bar:
@@ -376,15 +380,15 @@ def embed_ends(
     ablate: HeadSet,
     groups: Mapping[str, NDArray[Any]] | None = None,
 ) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Return unit embeddings of images [n, d] and names [names, d], before and, with ablation, after it.
+    """Return unit embeddings of images [n, d] and names [names, d], before and, with ablation, after.
 
     Args:
-        model: embeds both.
-        images: n images, over which mean outputs are taken.
-        names: of classes or occupations.
-        templates: the prompts, whose embeddings are averaged.
-        ablate: heads of either encoder.
-        groups: attribute -> the group of each image [n], on which edits are fitted.
+        model: Model that embeds the images and names.
+        images: Images to embed [n]. Mean outputs are taken over the same images.
+        names: Names of classes or occupations.
+        templates: Prompts with `{}` for the name. Their embeddings are averaged.
+        ablate: Heads of either encoder to ablate.
+        groups: Attribute -> group of each image [n], on which edits are fitted.
     """
     in_images, in_texts = model.at_means(ablate.of_encoder(IMAGE), images), ablate.of_encoder(TEXT)
     if groups and any(change.attribute for _, change in changes(in_images)):

@@ -38,20 +38,20 @@ class CarrierTable(Result):
     """The result of `ccs.localize`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, attribute, method, and seed behind the numbers.
-        rows: one row per head, the most likely carrier first. Columns: `head`, `rank`, `score` by the method,
-            and `carries`, whether it is one of `heads`.
-        gap: the permutation test of "groups don't differ" that comes first, on the half that the method saw:
-            the group score gap, its chance level, and p.
-        heads: the first heads, as long as each removes 5% of the rankings' group score gap; empty if none
-            does, or if there is no evidence of a gap (p above 0.05).
-        effects: the effect of ablating them, together and each alone, on the half of people and prompts that
-            the method did not see, next to random sets with as many heads of each layer; columns as in
+        about: Model, gallery, attribute, method, and seed behind the numbers.
+        rows: One row per head, the most likely carrier first. Columns: `head`; `rank`; `score` by the method;
+            `carries`, whether it is one of `heads`.
+        gap: Permutation test of "groups don't differ", which comes first, on the half that the method saw:
+            the group score gap, its chance level, and its p-value.
+        heads: First heads of the ranking, as long as each removes 5% of the rankings' group score gap. Empty
+            if none does, or if there is no evidence of a gap (p above 0.05).
+        effects: Effect of ablating `heads`, together and each alone, on the half of people and prompts that
+            the method did not see, next to random sets with as many heads of each layer. Columns as in
             `ccs.search`.
-        parts: one row per head, and one for all of them, on the same half: the change of the general and the
+        parts: One row per head, and one for all of them, on the same half: the changes of the general and the
             occupation-specific part of the group scores, as shares of the total, and which part it `moves`
             (`ccs.analysis.preference`).
-        p_value: of the fall of MaxSkew among the random sets; NaN without heads.
+        p_value: P-value of the fall of MaxSkew among the random sets. NaN without heads.
     """
 
     heads: tuple[Head, ...]
@@ -98,25 +98,26 @@ def localize(
     effects are those on the other.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people to rank, as in `ccs.bias`.
-        occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
+        model: A model from `ccs.load`, or its name.
+        gallery: People to rank, as in `ccs.bias`.
+        occupations: As in `ccs.bias`.
+        attribute: Column of groups. By default gender, or else the first column. "gender,race" crosses two
+            columns.
         method: "learned mask", "activation patching", "patching by gradient", "total effect", or a function
             from `ccs.analysis.evidence.Evidence` to a score per head.
-        preserve: images with classes, for the effect on accuracy, as in `ccs.accuracy`.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; each half has half of it.
-        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: of the split and the random sets.
-        device: for a model given by name.
-        tell: called with a line for each step.
+        preserve: Images with classes, for the effect on accuracy, as in `ccs.accuracy`.
+        classes: Names of the classes of `preserve`, if it is given by name.
+        template: Prompt with `{}` for the occupation. By default the gallery's.
+        prompts: Name of a prompt set (`ccs.texts.prompts`), in place of occupations and template.
+        top: K, as in `ccs.bias`. Each half uses half of it, unless each occupation ranks its own images.
+        max_images: Maximum number of images of each dataset given by name. Synthetic people are all used.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for the split into halves and for the random sets.
+        device: Device for a model given by name, as in `ccs.load`.
+        tell: Function that is called with a line of text at each step.
 
     Returns:
-        CarrierTable: one row per head, the most likely carrier first.
+        CarrierTable: One row per head, the most likely carrier first.
 
     Raises:
         InputError: If the method is unknown, an argument does not fit, or there is too little to split.
@@ -174,8 +175,8 @@ def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...
     for the other, ablating the first alone changes little.
 
     Args:
-        evidence: the half that the method saw.
-        order: heads by falling score.
+        evidence: Half that the method saw.
+        order: Heads by descending score.
     """
     needed, size = MIN_REDUCTION * evidence.score_gap_without(HeadSet()), 0
 

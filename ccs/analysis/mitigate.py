@@ -42,20 +42,20 @@ class MitigationTable(TradeoffResult):
     """The result of `ccs.mitigate`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, attribute, control dataset, and seed behind the numbers.
-        rows: one row per method and metric, on the half of people and prompts that the methods did not see;
-            the method "nothing" comes first. Columns: `method`; `metric`, one of "MaxSkew", "accuracy",
-            "group accuracy" (how often the text of a person's own group is the nearest), "worst-group
-            accuracy" (of a class within a group of control images, NaN if they have no groups), "MaxSkew of
-            other attributes", and "moved" (1 minus the cosine with the embedding before, the mean over
-            control images); `before` and `after`; for the first two `low`, `high`, the 95% interval of
-            `after`, and `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of
-            random rankings; `in_weights`, whether a saved model can hold the method; `conclusion`, as in
-            `ccs.search`.
-        parts: one row per method: the changes of the general and the occupation-specific preference
+        about: Model, gallery, attribute, control dataset, and seed behind the numbers.
+        rows: One row per method and metric, on the half of people and prompts that the methods did not see.
+            The method "nothing" comes first. Columns: `method`; `metric`, one of "MaxSkew", "accuracy",
+            "group accuracy" (the share of people for whom the text of their own group is nearest),
+            "worst-group accuracy" (of a class within a group of control images, NaN if they have no groups),
+            "MaxSkew of other attributes", and "moved" (1 minus the cosine with the embedding before, averaged
+            over control images); `before`, `after`, and `difference`; for the first two metrics also `low`
+            and `high`, the 95% interval of `after`, and `difference_low`, `difference_high`, and `p_value`,
+            paired; `chance`, the level of random rankings; `in_weights`, whether a saved model can hold the
+            method; `conclusion`, as in `ccs.search`.
+        parts: One row per method: the changes of the general and the occupation-specific preference
             (`ccs.analysis.preference.part_rows`).
-        best: the name of the method that lowers MaxSkew most within `max_loss`, None if none surely does.
-        options: method -> what it fitted, with its estimates.
+        best: Name of the method that lowers MaxSkew most within `max_loss`. None if no method surely does.
+        options: Method -> its fitted changes and its results.
     """
 
     parts: pd.DataFrame
@@ -90,29 +90,30 @@ def mitigate(
     device: str = "cpu",
     tell: Tell = say_nothing,
 ) -> MitigationTable:
-    """Fit ways to lower a bias on half of the people and prompts, and measure each on the other half.
+    """Fit methods that lower a bias on half of the people and prompts, and measure each on the other half.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people to rank, as in `ccs.bias`.
-        occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        methods: of "ablation", "scaling", "edit", "edit of all heads", "projection", and "LEACE"; by default
-            all.
-        max_loss: the accuracy (share of 1) that the best method may lose.
-        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; each half has half of it.
-        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: of the split into halves.
-        device: for a model given by name.
-        tell: called with a line for each step.
+        model: A model from `ccs.load`, or its name.
+        gallery: People to rank, as in `ccs.bias`.
+        occupations: As in `ccs.bias`.
+        attribute: Column of groups. By default gender, or else the first column. "gender,race" crosses two
+            columns.
+        methods: Names of methods: "ablation", "scaling", "edit", "edit of all heads", "projection", or
+            "LEACE". By default all.
+        max_loss: Accuracy (share of 1) that the best method may lose.
+        preserve: Images with classes on which accuracy must be preserved, as in `ccs.accuracy`.
+        classes: Names of the classes of `preserve`, if it is given by name.
+        template: Prompt with `{}` for the occupation. By default the gallery's.
+        prompts: Name of a prompt set (`ccs.texts.prompts`), in place of occupations and template.
+        top: K, as in `ccs.bias`. Each half uses half of it, unless each occupation ranks its own images.
+        max_images: Maximum number of images of each dataset given by name. Synthetic people are all used.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for the split into halves.
+        device: Device for a model given by name, as in `ccs.load`.
+        tell: Function that is called with a line of text at each step.
 
     Returns:
-        MitigationTable: each method's numbers, and the best one.
+        MitigationTable: The results of each method, and the best one.
 
     Raises:
         InputError: If a method is unknown, an argument does not fit, or there is too little to split.
@@ -138,15 +139,16 @@ def mitigate_subject(
     seed: int = 0,
     tell: Tell = say_nothing,
 ) -> MitigationTable:
-    """Answer `mitigate` for a model whose sets are open.
+    """Run `mitigate` for a model with opened datasets.
 
     Args:
-        subject: the model and its sets.
-        attribute: a column of groups of the people.
-        methods: name -> function from evidence to what it fitted.
-        max_loss: the accuracy (share of 1) that the best method may lose.
-        seed: of the split into halves.
-        tell: called with a line for each step; what it raises ends the work.
+        subject: Model with its gallery and control images.
+        attribute: Column of groups of the people.
+        methods: Name -> function from evidence to fitted changes.
+        max_loss: Accuracy (share of 1) that the best method may lose.
+        seed: Random seed for the split into halves.
+        tell: Function that is called with a line of text at each step. An exception that it raises ends the
+            work.
     """
     evidence, task = subject.split(attribute, seed, tell)
     half, fitted = Half(evidence, task), {NOTHING: mitigations.nothing(evidence)}
@@ -190,17 +192,17 @@ def mitigate_subject(
 
 @dataclass(frozen=True, kw_only=True)
 class Option(Measured):
-    """A method on the unseen half.
+    """The results of a method on the unseen half.
 
     Attributes:
-        name: of the method.
-        fitted: what is done to the model.
-        group_accuracy: how often the text of a person's own group is the nearest.
-        worst_group: the lowest accuracy of a class within a group of control images, such as the place of
-            Waterbirds; NaN if they have no groups.
-        other_skew: MaxSkew of the other attributes; NaN if there are none.
-        moved: how far control images' embeddings move, 1 minus the cosine.
-        reason: why weights cannot hold it, "" if they can.
+        name: Name of the method.
+        fitted: Fitted changes of the model.
+        group_accuracy: Share of people for whom the text of their own group is nearest.
+        worst_group: Lowest accuracy of a class within a group of control images, such as the place in
+            Waterbirds. NaN if they have no groups.
+        other_skew: MaxSkew of the other attributes, averaged over them. NaN if there are none.
+        moved: Change of the control images' embeddings: 1 minus the cosine, averaged.
+        reason: Reason why weights cannot hold the method, or "" if they can.
     """
 
     name: str
@@ -216,8 +218,8 @@ class Half:
     """The half of an attribute's people, prompts, and control images that methods don't see.
 
     Args:
-        evidence: the other half.
-        task: this half.
+        evidence: Other half, on which methods are fitted.
+        task: This half.
     """
 
     def __init__(self, evidence: Evidence, task: Task) -> None:
@@ -233,8 +235,8 @@ class Half:
         """Return, for each option, the embeddings of all sets of images.
 
         Args:
-            options: what is done to the model.
-            model: another one with the same lower layers and texts.
+            options: Fitted changes of the model.
+            model: Another model with the same lower layers and texts.
         """
         sets = list(dict.fromkeys(fitted.heads for fitted in options if fitted.heads or model is not None))
         after = dict(zip(sets, self._embed(model or self.model, sets), strict=True))
@@ -258,8 +260,8 @@ class Half:
         """Return the columns of SIDE_EFFECTS of an option (see `Option`).
 
         Args:
-            fitted: the option.
-            units: its embeddings, from `embed_options`.
+            fitted: Fitted changes of the model.
+            units: Embeddings with these changes, from `embed_options`.
         """
         people, controls, task = units["people"], units["controls"], fitted.on_task(self.task)
         skews = [replace(task, groups=groups).mean_max_skew(people) for groups in task.other_groups.values()]
@@ -277,19 +279,19 @@ def choose(options: Sequence[Option], max_loss: float) -> Option | None:
     """Return the option with the lowest MaxSkew of those that surely lower it within the allowed loss.
 
     Args:
-        options: measured on the unseen half.
-        max_loss: the share of accuracy that may be lost.
+        options: Methods measured on the unseen half.
+        max_loss: Accuracy (share of 1) that may be lost.
     """
     allowed = [option for option in options if not objection(option, max_loss)]
     return min(allowed, key=lambda option: option.max_skew.value, default=None)
 
 
 def objection(option: Option, max_loss: float) -> str:
-    """Return why an option is not recommended, "" if it may be.
+    """Return why an option is not recommended, or "" if it can be.
 
     Args:
-        option: measured on the unseen half.
-        max_loss: the share of accuracy that may be lost.
+        option: Method measured on the unseen half.
+        max_loss: Accuracy (share of 1) that may be lost.
     """
     if not option.max_skew_change.high < 0:
         return "its change of MaxSkew is not surely below 0"

@@ -1,4 +1,4 @@
-"""Six ways to lower a bias, each a function from `Evidence` to what it fitted on these people.
+"""Six methods that lower a bias, each a function from `Evidence` to the changes that it fitted.
 
 - *ablation*: zero the heads that the learned mask ranks first (`ccs.localize`).
 - *scaling*: multiply each head by its learned gate; none is cut off.
@@ -59,19 +59,19 @@ class Affine:
 
     @classmethod
     def without(cls, directions: Floats) -> Affine:
-        """Return the orthogonal projection that takes away the span of these directions [k, d]."""
+        """Return the orthogonal projection that removes the span of these directions [k, d]."""
         basis = span(directions)
         return cls(np.eye(basis.shape[1]) - basis.T @ basis)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What is done to a model.
+    """Fitted changes of a model.
 
     Attributes:
-        heads: ablated heads, or their changes.
-        images: a map of the embeddings of all images; None leaves them.
-        texts: a map of the embeddings of all texts; None leaves them.
+        heads: Heads to ablate, or their changes.
+        images: Map of the embeddings of all images. None leaves them unchanged.
+        texts: Map of the embeddings of all texts. None leaves them unchanged.
     """
 
     heads: HeadSet = field(default_factory=HeadSet)
@@ -136,9 +136,9 @@ def projection(evidence: Evidence) -> Fitted:
 def leace(evidence: Evidence) -> Fitted:
     """Apply LEACE to images.
 
-    The map moves the people and control images that it is fitted on least, taken together. Fitted on faces
-    alone, it moved everything else far, in directions in which faces hardly vary. Results are scaled to unit
-    length, which the theorem does not cover.
+    Of all such maps, it moves the people and control images together least. A map fitted on faces alone moved
+    all other images far, in directions in which faces hardly vary. Results are scaled to unit length, which
+    the theorem does not cover.
     """
     people, controls = evidence.units, evidence.model.embed_images(evidence.task.controls)
     return Fitted(images=least_change(people, evidence.codes, np.concatenate([people, controls])))
@@ -148,13 +148,13 @@ def least_change(people: Units, codes: NDArray[np.intp], images: Units) -> Affin
     """Return LEACE's map.
 
     It whitens embeddings, removes the span of their covariance with the groups, and colors them again. The
-    covariance is shrunk (Ledoit and Wolf), since there are few images for the number of dimensions. No less
-    is erased, but the change is least for the shrunk covariance.
+    covariance is shrunk (Ledoit and Wolf), since there are few images for the number of dimensions. The
+    erasure is still complete, but the change is least for the shrunk covariance.
 
     Args:
-        people: embeddings [n, d].
-        codes: their groups [n], as numbers from 0.
-        images: embeddings [m, d] that should move least.
+        people: Embeddings of the people [n, d].
+        codes: Group of each person [n], as a number from 0.
+        images: Embeddings of images that should move least [m, d].
     """
     from sklearn.covariance import ledoit_wolf
 
@@ -186,7 +186,7 @@ METHODS: Mapping[str, Mitigation] = {
 
 
 def span(directions: Floats) -> Floats:
-    """Return an orthonormal basis [k, d] of what these directions [n, d] span, without rounding noise."""
+    """Return an orthonormal basis [k, d] of the span of these directions [n, d], without rounding noise."""
     _, sizes, basis = np.linalg.svd(np.asarray(directions, np.float64), full_matrices=False)
     return np.asarray(basis[sizes > 1e-6 * max(float(sizes.max(initial=0)), 1e-12)])
 
@@ -211,11 +211,11 @@ def round_factors(fitted: Fitted) -> Fitted:
 
 
 def why_not_in_weights(model: Model, fitted: Fitted) -> str:
-    """Return why the model's weights cannot hold a mitigation, "" if they can.
+    """Return why the model's weights cannot hold a mitigation, or "" if they can.
 
     Args:
-        model: the model as it is.
-        fitted: what is done to it.
+        model: Model without the changes.
+        fitted: Fitted changes of the model.
     """
     try:
         changed_weights(model, as_change(fitted))
@@ -225,11 +225,11 @@ def why_not_in_weights(model: Model, fitted: Fitted) -> str:
 
 
 def as_change(fitted: Fitted, sentences: Sequence[str] = ()) -> WeightChange:
-    """Return what a folder of the model would hold.
+    """Return fitted changes as a change of weights, for export.
 
     Args:
-        fitted: what is done to the model.
-        sentences: sentences for the folder's model card.
+        fitted: Fitted changes of the model.
+        sentences: Sentences for the folder's model card.
 
     Raises:
         InputError: If a map is not linear.

@@ -21,10 +21,10 @@ class Preference:
     """The group scores of a model's rankings, split into a general and a prompt-specific part.
 
     Attributes:
-        before: the split before ablation; None if it can't be measured.
-        after: the split after ablation, equal without ablation.
-        neutral: whom neutral and nonsense prompts put first, after ablation.
-        reason: why there is no split, or "".
+        before: Split before ablation. None if it can't be measured.
+        after: Split after ablation, equal to `before` without ablation.
+        neutral: Group that each neutral or nonsense prompt puts first, after ablation.
+        reason: Reason why there is no split, or "".
     """
 
     before: Split | None
@@ -68,10 +68,10 @@ def measure_part_changes(
     """Measure how heads, sets of heads, or other changes of a model move the general and the specific part.
 
     Args:
-        scores: cosines [prompts, n] of the model as it is, then with each change.
-        ranking: prompts, groups, and units; every prompt ranks all images here.
-        seed: random seed.
-        draws: number of bootstrap draws, the same for all changes.
+        scores: Cosines [prompts, n] of the unchanged model, then with each change.
+        ranking: Ranking question with prompts, groups, and units. Every prompt ranks all images here.
+        seed: Random seed for blocks and resampling.
+        draws: Number of bootstrap draws, the same for all changes.
 
     Returns:
         One result per change (`ccs.metrics.preference.compare_parts`); None with fewer than two different
@@ -90,7 +90,7 @@ def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -
     """Return one row per measured change: what was changed, how each part changes, and which it `moves`.
 
     Args:
-        changes: columns that say what was changed, and the result.
+        changes: Columns that describe each change, and its result.
 
     Returns:
         Changes of `general` and `specific` as shares of the total before, with `_low`, `_high` (95%) and

@@ -27,7 +27,7 @@ FEWEST_IMAGES = {
     "bias": (10, "images per group"),
     "heads": (100, "images"),
 }
-"""Result -> the smallest useful number, and of what.
+"""Result -> the smallest useful number, and its unit.
 
 Head statistics of fewer images than a head has dimensions (64 in the usual models) have too low a rank for
 five texts to be told apart. With 30 images the 95% interval of an accuracy of 50% is 36 points wide; with ten
@@ -40,16 +40,16 @@ NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """What `Result.plot` draws: horizontal bars, or points with intervals, the first row at the bottom.
+    """The content of `Result.plot`: horizontal bars, or points with intervals, the first row at the bottom.
 
     Attributes:
-        rows: one per bar. `chance` or its range, and `before` ablation, are drawn, too.
-        names: of the rows.
-        value: the column of the bars.
-        label: of the bars, in the legend.
-        points: draw points with the interval from `low` to `high`.
-        colors: of the bars.
-        xlabel, title: in words; by default the title is the result's `subject`.
+        rows: One row per bar. `chance` or its range, and `before` ablation, are drawn, too.
+        names: Names of the rows.
+        value: Column of the bars.
+        label: Label of the bars in the legend.
+        points: Whether to draw points with the interval from `low` to `high`.
+        colors: Colors of the bars.
+        xlabel, title: Label of the axis, and the title. By default the title is the result's `subject`.
     """
 
     rows: pd.DataFrame
@@ -67,8 +67,8 @@ class Result:
     """The answer to one question about a model.
 
     Attributes:
-        about: the choices behind the numbers: model, weights, dataset, ablated heads, ...
-        rows: the numbers, one row per case.
+        about: Choices behind the numbers: model, weights, dataset, ablated heads, ...
+        rows: Numbers, one row per case.
     """
 
     about: Mapping[str, Any]
@@ -91,12 +91,12 @@ class Result:
         """Draw the result.
 
         Args:
-            max_rows: maximum number of rows to draw.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
+            max_rows: Maximum number of rows to draw.
+            ax: Axes of matplotlib to draw on. By default those of a new figure.
             **choice: `metric` of a bias or an audit, `image` of a classification.
 
         Returns:
-            Axes: matplotlib's.
+            Axes: The axes of matplotlib.
 
         Raises:
             InputError: If the metric or image is unknown.
@@ -154,12 +154,12 @@ class TradeoffResult(Result):
         """Plot changes of MaxSkew against changes of accuracy, one point per ablation set or method.
 
         Args:
-            max_rows: number of points.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-            **choice: not used.
+            max_rows: Maximum number of points to draw.
+            ax: Axes of matplotlib to draw on. By default those of a new figure.
+            **choice: Not used.
 
         Returns:
-            Axes: matplotlib's.
+            Axes: The axes of matplotlib.
 
         Raises:
             MissingExtra: If matplotlib isn't installed.
@@ -184,9 +184,9 @@ def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, f
     """Return the columns of a number before and after ablation, with its interval and the paired change.
 
     Args:
-        before: without ablation.
-        after: with it.
-        change: the paired change.
+        before: Value without ablation.
+        after: Value with ablation, and its interval.
+        change: Paired change.
     """
     values = (before, after.value, after.low, after.high, *vars(change).values())
     return dict(zip(VALUE_COLUMNS, values, strict=True))
@@ -214,7 +214,7 @@ def axes(rows: int, ax: Any = None) -> Any:
     """Return matplotlib's Axes, of a new figure if none are given.
 
     Args:
-        rows: number of bars, for the height of a new figure.
+        rows: Number of bars, for the height of a new figure.
         ax: Axes to draw on.
 
     Raises:

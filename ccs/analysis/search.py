@@ -6,10 +6,9 @@ most become candidates. It then adds one candidate at a time, always the one tha
 forward pass with all chosen heads ablated, while accuracy stays within its bound. Finally it removes heads
 that are not needed.
 
-Any search fits some noise. So people, prompts, and control images are each split in half at random: the
-search sees one half, and the results come from the other, next to sets that were not searched for. K is
-halved too, which keeps its share of the pool. If each prompt ranks its own images, splitting the prompts
-splits the images, and K stays.
+Any search fits some noise. So people, prompts, and control images are each split in half at random. The
+search sees one half, and the results come from the other. K is halved, too, which keeps its share of the
+pool. If each prompt ranks its own images, splitting the prompts splits the images, and K stays.
 
     >>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy may be lost
     8
@@ -47,10 +46,10 @@ class Limits:
     """Bounds of a search.
 
     Attributes:
-        max_loss: the accuracy (share of 1) that may be lost.
-        min_reduction: the share of the initial group score gap that each further head must remove.
-        max_heads: maximum number of heads to ablate.
-        max_candidates: maximum number of heads tried in each step.
+        max_loss: Accuracy (share of 1) that may be lost.
+        min_reduction: Share of the initial group score gap that each further head must remove.
+        max_heads: Maximum number of heads to ablate.
+        max_candidates: Maximum number of heads tried in each step.
     """
 
     max_loss: float = 0.02
@@ -83,9 +82,9 @@ class SearchOutcome:
     """The outcome of a search.
 
     Attributes:
-        heads: those to ablate, none if no head helps within the limits.
-        fitted: measured on the half that the search saw: every head alone, no head, then each step.
-        held_out: measured on the other half: `none`, `searched`, the steps as `step 1`, ...
+        heads: Heads to ablate; none if no head helps within the limits.
+        fitted: Sets measured on the half that the search saw: every head alone, no head, then each step.
+        held_out: Sets measured on the other half: `none`, `searched`, then the steps as `step 1`, ...
     """
 
     heads: HeadSet
@@ -98,20 +97,20 @@ class SearchTable(TradeoffResult):
     """The result of `ccs.search`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, control dataset, limits, and seed behind the numbers; `fitted_on` and
-            `held_out`, the numbers of people that the search did and did not see, `fitted_prompts` and
-            `held_out_prompts`, and whether the people held out are `fresh`.
-        rows: one row per ablation set and metric, on these people and prompts. Columns:
-            `ablation`, the set's name, `seed` of a random one, and its `heads`; `metric`, "MaxSkew" or
-            "accuracy"; `before` and `after` ablation; `low`, `high`, the 95% interval of `after`;
-            `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
-            rankings.
-        heads: those to ablate, none if no head helps within the limits.
-        parts: one row per ablation set: the changes of the general and the occupation-specific preference
+        about: Model, gallery, control dataset, limits, and seed behind the numbers; `fitted_on` and
+            `held_out`, the numbers of people that the search did and did not see; `fitted_prompts` and
+            `held_out_prompts`, the same for prompts; `fresh`, whether the held-out people were drawn for this
+            search only.
+        rows: One row per ablation set and metric, on the held-out people and prompts. Columns: `ablation`,
+            the set's name; `seed` of a random set; `heads`; `metric`, "MaxSkew" or "accuracy"; `before` and
+            `after` ablation; `low` and `high`, the 95% interval of `after`; `difference`, `difference_low`,
+            `difference_high`, and `p_value`, paired; `chance`, the level of random rankings.
+        heads: Heads to ablate; none if no head helps within the limits.
+        parts: One row per ablation set: the changes of the general and the occupation-specific preference
             (`ccs.analysis.preference.part_rows`).
         conclusion: "confirmed" if on held-out people and prompts MaxSkew surely falls and accuracy surely
             stays within its bound; "rejected" if one of them surely doesn't; otherwise "inconclusive".
-        outcome: all that the search measured.
+        outcome: Everything that the search measured.
     """
 
     heads: HeadSet
@@ -144,24 +143,25 @@ def search(
     """Find the smallest set of heads whose ablation lowers MaxSkew at a bounded loss of accuracy.
 
     Args:
-        model: from `ccs.load`, or a name that it takes.
-        gallery: people to rank, as in `ccs.bias`.
-        occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        limits: of the search.
-        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
-        top: K, as in `ccs.bias`; each half has half of it.
-        max_images: maximum number of images of each dataset opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: of the split into halves.
-        device: for a model given by name.
-        tell: called with a line for each step.
+        model: A model from `ccs.load`, or its name.
+        gallery: People to rank, as in `ccs.bias`.
+        occupations: As in `ccs.bias`.
+        attribute: Column of groups. By default gender, or else the first column. "gender,race" crosses two
+            columns.
+        limits: Limits of the search. By default `Limits()`.
+        preserve: Images with classes on which accuracy must be preserved, as in `ccs.accuracy`.
+        classes: Names of the classes of `preserve`, if it is given by name.
+        template: Prompt with `{}` for the occupation. By default the gallery's.
+        prompts: Name of a prompt set (`ccs.texts.prompts`), in place of occupations and template.
+        top: K, as in `ccs.bias`. Each half uses half of it, unless each occupation ranks its own images.
+        max_images: Maximum number of images of each dataset given by name. Synthetic people are all used.
+        skip_unreadable: Whether to continue if more than 1% of the images cannot be read.
+        seed: Random seed for the split into halves.
+        device: Device for a model given by name, as in `ccs.load`.
+        tell: Function that is called with a line of text at each step.
 
     Returns:
-        SearchTable: the heads, and each ablation set's numbers on the half that the search did not see.
+        SearchTable: The heads, and the results of each ablation set on the half that the search did not see.
 
     Raises:
         InputError: If an argument does not fit, or there are too few images or prompts to split.
@@ -194,9 +194,9 @@ def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Meas
     """Measure sets of ablated heads over all people and control images of a task.
 
     Args:
-        model: whose heads are ablated.
-        task: what is ranked and classified.
-        sets: the heads of each set.
+        model: Model whose heads are ablated.
+        task: People to rank and images to classify.
+        sets: Heads of each set.
     """
     if not sets:
         return []
@@ -218,12 +218,12 @@ def search_halves(
     """Search on one half of a task and measure the result on the other (see the top of this module).
 
     Args:
-        model: whose heads are ablated.
-        seen: the half on which heads are chosen.
-        unseen: the half on which the ablation sets are measured.
-        limits: of the search.
-        seed: random seed for resampling.
-        tell: called with a line for each step.
+        model: Model whose heads are ablated.
+        seen: Half on which heads are chosen.
+        unseen: Half on which the ablation sets are measured.
+        limits: Limits of the search.
+        seed: Random seed for resampling.
+        tell: Function that is called with a line of text at each step.
 
     Raises:
         InputError: If a set has a head that can't be ablated.
@@ -249,14 +249,14 @@ def search_greedily(
     """Ablate one more head at a time, until none removes enough of the group score gap.
 
     Args:
-        model: whose heads are ablated.
-        task: what is ranked and classified.
-        singles: every head ablated alone.
-        limits: of the search.
-        tell: called with a line for each step.
+        model: Model whose heads are ablated.
+        task: People to rank and images to classify.
+        singles: Results with every head ablated alone.
+        limits: Limits of the search.
+        tell: Function that is called with a line of text at each step.
 
     Returns:
-        The steps, from no ablation on.
+        The steps, starting without ablation.
     """
     path = measure_sets(model, task, [HeadSet()])
     start = path[0]

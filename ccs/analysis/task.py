@@ -36,13 +36,13 @@ class Task(Ranking):
     """A ranking that should become fairer, and a classification whose accuracy should be preserved.
 
     Attributes:
-        people: images, pixels, or a trunk of the people ranked.
-        controls: images, pixels, or a trunk of the control dataset.
-        labels: int [controls], each control image's class.
-        class_weights: [classes, d], unit text embeddings.
-        control_groups: [controls], each control image's group within its class; None if there are none.
-        other_groups: attribute -> the people's groups [n] by the attributes that aren't ranked.
-        fresh: whether the people were drawn for this task only (`draw_people`).
+        people: Images, pixels, or a trunk of the people to rank.
+        controls: Images, pixels, or a trunk of the control dataset.
+        labels: Class of each control image, int [controls].
+        class_weights: Unit text embeddings of the classes [classes, d].
+        control_groups: Group of each control image within its class [controls]. None if there are none.
+        other_groups: Attribute -> group of each person [n], for attributes other than the ranked one.
+        fresh: Whether the people were drawn for this task only (`draw_people`).
     """
 
     people: Any
@@ -59,13 +59,13 @@ class Task(Ranking):
 
 
 def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attribute: str) -> Task:
-    """Return the task of making these people's rankings for their occupations fairer.
+    """Return the task of making a gallery's rankings for its occupations fairer.
 
     Args:
-        model: embeds the prompts.
-        people: with occupations and K.
-        controls: images with classes.
-        attribute: one of the people's columns of groups.
+        model: Model that embeds the prompts.
+        people: Gallery with occupations and K.
+        controls: Images with classes.
+        attribute: One of the gallery's columns of groups.
     """
     ranking = rank_gallery(people, attribute, embed_occupations(model, people))
     return Task(
@@ -89,8 +89,8 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     If prompts have pools, each half has all people that its prompts rank, and the whole K; otherwise half.
 
     Args:
-        task: the whole.
-        seed: of the split.
+        task: Task to split.
+        seed: Random seed for the split.
 
     Raises:
         InputError: If there are fewer than two prompts or four images, or K is below 2.
@@ -161,9 +161,9 @@ def draw_people(gallery: BiasSet, attribute: str, seed: int) -> BiasSet | None:
     """Draw fresh people for a question about synthetic faces.
 
     Args:
-        gallery: people with the occupations, prompts, and K in force.
-        attribute: a column of groups; crossed if its name has commas.
-        seed: of the question.
+        gallery: Gallery with the occupations, prompts, and K in use.
+        attribute: Column of groups, crossed if its name has commas.
+        seed: Random seed. Different seeds give different people.
 
     Returns:
         GALLERIES times 600 faces, with K the same share; None if the gallery isn't of synthetic faces.
@@ -185,9 +185,9 @@ def on_people(task: Task, people: BiasSet, attribute: str) -> Task:
     """Return a task with other people and the same prompts and control images.
 
     Args:
-        task: the half that a method did not see.
-        people: from `draw_people`.
-        attribute: one of their columns of groups.
+        task: Half that a method did not see.
+        people: Gallery from `draw_people`.
+        attribute: One of its columns of groups.
     """
     k = people.k.get(attribute, max(1, len(people.images) // 10))
     task = replace(task, people=people.images, groups=people.groups[attribute], k=k, units=None)
@@ -205,10 +205,10 @@ class Measured:
     """MaxSkew and accuracy on the held-out half, with changes from the first set of a measurement, paired.
 
     Attributes:
-        max_skew: with the change `max_skew_change`.
+        max_skew: Mean MaxSkew over the prompts. Its change is `max_skew_change`.
         chance: MaxSkew of random rankings.
-        accuracy: on control images, a share of 1, with the change `accuracy_change`.
-        parts: changes of the general and the specific preference; None if there is too little to split.
+        accuracy: Accuracy on control images, a share of 1. Its change is `accuracy_change`.
+        parts: Changes of the general and the specific preference. None if there is too little to split.
     """
 
     max_skew: Estimate
@@ -232,10 +232,10 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
     """Measure ablation sets on a half that nothing was fitted on.
 
     Args:
-        model: whose heads are ablated.
-        task: the half.
-        sets: the ablation sets; the first, of no heads, is the baseline.
-        seed: random seed for resampling.
+        model: Model whose heads are ablated.
+        task: Half that nothing was fitted on.
+        sets: Ablation sets. The first, without heads, is the baseline.
+        seed: Random seed for resampling.
     """
     heads = [ablation.heads for ablation in sets]
     people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
@@ -253,11 +253,11 @@ def measure_embedded(
     """Measure changes of a model by its embeddings.
 
     Args:
-        people: embeddings [n, d] of the half's people with each change; the first is the baseline.
-        controls: embeddings [m, d] of its control images with each change.
-        tasks: the half, with the prompts and class weights that each change leaves.
-        seed: random seed for resampling.
-        draws: resampled pools for the intervals of MaxSkew.
+        people: Embeddings [n, d] of the half's people with each change. The first is the baseline.
+        controls: Embeddings [m, d] of the half's control images with each change.
+        tasks: The half for each change, with the changed prompts and class weights.
+        seed: Random seed for resampling.
+        draws: Number of resampled pools for the intervals of MaxSkew.
     """
     scores = [cosines(task.prompts, units) for task, units in zip(tasks, people, strict=True)]
     skews = bias.measure_ablations(scores, tasks[0], draws=draws, seed=seed)
@@ -280,12 +280,12 @@ def measure_embedded(
 
 
 def conclude(skew: Effect, accuracy: Effect, max_loss: float) -> Conclusion:
-    """Say whether an ablation lowers MaxSkew within a bounded loss of accuracy, by both 95% intervals.
+    """Decide whether an ablation lowers MaxSkew within a bounded loss of accuracy, by both 95% intervals.
 
     Args:
-        skew: change of MaxSkew.
-        accuracy: change of accuracy, a share of 1.
-        max_loss: the loss that is allowed, a share of 1.
+        skew: Change of MaxSkew.
+        accuracy: Change of accuracy, a share of 1.
+        max_loss: Accuracy (share of 1) that may be lost.
     """
     falls = stats.conclusion(skew, expected="below")
     if falls == "rejected" or accuracy.high < -max_loss - 1e-9:
@@ -303,8 +303,8 @@ def skew_and_accuracy(before: Measured, after: Measured) -> Iterator[dict[str, A
     """Yield the columns of MaxSkew and of accuracy.
 
     Args:
-        before: without ablation.
-        after: with it.
+        before: Results without ablation.
+        after: Results with ablation.
     """
     skew = value_columns(before.max_skew.value, after.max_skew, after.max_skew_change)
     yield {"metric": "MaxSkew"} | skew | {"chance": after.chance.value}

@@ -1,7 +1,7 @@
 """Zero-shot classification: class weights from templates, accuracy with its interval, and rates of groups.
 
-As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, made unit
-again; an image is assigned to the class whose weight has the largest cosine with it.
+As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, scaled to unit
+length. An image is assigned to the class whose weight has the largest cosine with it.
 
     >>> accuracy([[1, 0], [0, 1], [1, 1]], [[1, 0.1], [0, 1]], labels=[0, 1, 1]).top1.value
     0.6666666666666666
@@ -27,10 +27,10 @@ class Accuracy:
     """The accuracy of scored images.
 
     Attributes:
-        top1: share of 1, with its 95% interval (`stats.share_interval`).
-        n: number of images.
-        labels: each image's class [n].
-        correct: whether the image is assigned to it [n].
+        top1: Top-1 accuracy, a share of 1, with its 95% interval (`stats.share_interval`).
+        n: Number of images.
+        labels: Class of each image [n].
+        correct: Whether each image is assigned to its class [n].
     """
 
     top1: Estimate
@@ -48,22 +48,22 @@ def accuracy(
     subset: Sequence[int] | None = None,
     draws: int = 2000,
 ) -> Accuracy:
-    """Measure zero-shot accuracy. If scores are equal, the first class counts.
+    """Measure zero-shot accuracy. If scores are equal, the first class is assigned.
 
     Args:
-        image_embeddings: an array [n, d].
-        class_weights: an array [classes, d].
-        labels: index of each image's class, int [n].
-        seed: random seed for resampling.
-        subset: classes to score among themselves: only their images, against these classes only. `labels` of
-            the result are then positions in the subset.
-        draws: number of resamples.
+        image_embeddings: Image embeddings [n, d].
+        class_weights: Class weights [classes, d].
+        labels: Index of each image's class, int [n].
+        seed: Random seed for resampling.
+        subset: Indices of the classes to score. Only their images count, and only these classes can be
+            assigned. The result's `labels` are then positions in the sorted subset.
+        draws: Number of resamples.
 
     Returns:
         The accuracy.
 
     Raises:
-        InputError: for a label without a class, an empty subset, or no images.
+        InputError: If a label has no class, no image has a class of the subset, or there are no images.
     """
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     weights = ranking.unit(class_weights, "class weights")
@@ -88,9 +88,9 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
     """Test whether each image is assigned to its class: accuracy without an interval, for searches.
 
     Args:
-        image_embeddings: an array [n, d].
-        class_weights: an array [classes, d].
-        labels: index of each image's class, int [n].
+        image_embeddings: Image embeddings [n, d].
+        class_weights: Class weights [classes, d].
+        labels: Index of each image's class, int [n].
 
     Returns:
         Whether it is assigned to its class, bool [n].
@@ -107,12 +107,12 @@ def worst_group(correct: NDArray[np.bool_], labels: ArrayLike, groups: ArrayLike
     """Return the lowest accuracy of a class within a group (Sagawa et al. 2020, arXiv 1911.08731).
 
     Args:
-        correct: whether each image is assigned to its class, bool [n].
-        labels: the images' classes [n].
-        groups: their groups [n], such as the place that a bird is shown at.
+        correct: Whether each image is assigned to its class, bool [n].
+        labels: Class of each image [n].
+        groups: Group of each image [n], such as the place where a bird is shown. None without groups.
 
     Returns:
-        A share of 1; classes without images of a group don't count; NaN without groups.
+        A share of 1; NaN without groups. Classes without images of a group don't count.
     """
     if groups is None:
         return float("nan")
@@ -123,16 +123,16 @@ def worst_group(correct: NDArray[np.bool_], labels: ArrayLike, groups: ArrayLike
 def near_chance(value: float, low: float, classes: int) -> str | None:
     """Warn about a model that is hardly better than guessing.
 
-    Its interval then reaches down to twice the accuracy of guessing, 1 / classes, or to a tenth above that,
+    The interval then reaches down to twice the accuracy of guessing (1 / classes), or to 0.1 above it,
     whichever is lower.
 
     Args:
-        value: accuracy without ablation, a share of 1.
-        low: lower end of its interval.
-        classes: number of classes.
+        value: Accuracy without ablation, a share of 1.
+        low: Lower end of its 95% interval.
+        classes: Number of classes.
 
     Returns:
-        What to check, or None for a model that is better.
+        A warning with what to check, or None if the model is better.
     """
     guess = 1 / classes
     if classes < 2 or low > min(2 * guess, guess + 0.1):
@@ -148,16 +148,16 @@ def compare_accuracies(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_00
     """Compare two accuracies by paired bootstrap.
 
     Args:
-        ours: an accuracy.
-        baseline: another, of the same images in the same order.
-        draws: number of resamples.
-        seed: random seed for resampling.
+        ours: Accuracy to compare.
+        baseline: Accuracy of the baseline, on the same images in the same order.
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         The accuracy minus the baseline's, a share of 1.
 
     Raises:
-        InputError: if the two are of other images.
+        InputError: If the images' classes differ.
     """
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
@@ -171,9 +171,9 @@ def group_rates(groups: Mapping[str, ArrayLike], before: ArrayLike, after: Array
     """Compute the rate of each group, before and after ablation.
 
     Args:
-        groups: column -> the group of each person [people].
-        before: bool [people], True for people assigned to the category.
-        after: the same after ablation.
+        groups: Column -> group of each person [people].
+        before: Whether each person is assigned to the category before ablation, bool [people].
+        after: The same after ablation.
 
     Returns:
         One row per group that occurs, in alphabetical order: the columns of `groups`, the number of people
@@ -197,10 +197,10 @@ def rate_gap(assigned: ArrayLike, groups: ArrayLike, *, draws: int = 2_000, seed
     """Test whether the groups' rates differ, by shuffling groups among people.
 
     Args:
-        assigned: bool [people].
-        groups: group of each person [people].
-        draws: number of shuffles.
-        seed: random seed of the shuffles.
+        assigned: Whether each person is assigned to the category, bool [people].
+        groups: Group of each person [people].
+        draws: Number of shuffles.
+        seed: Random seed for the shuffles.
 
     Returns:
         `group`, the groups with the highest and the lowest rate; `after`, the difference of their rates;

@@ -42,16 +42,16 @@ def compare_with_people(
     """Compare people with a panel of judges.
 
     Args:
-        people: verdicts `[raters][pairs]`, combined by `consensus`.
-        judges: verdicts `[judges][pairs]` of the same pairs, combined by `unanimous`.
-        draws: number of resamples.
-        seed: random seed for resampling.
+        people: Verdicts of people `[raters][pairs]`, combined by `consensus`.
+        judges: Verdicts of judges `[judges][pairs]` on the same pairs, combined by `unanimous`.
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         The number of pairs that have a verdict on both sides, and each of METRICS over them.
 
     Raises:
-        InputError: if there are no raters, or the pairs differ in number.
+        InputError: If there are no people or judges, or the numbers of pairs differ.
     """
     lengths = {len(rater) for rater in (*people, *judges)}
     if not people or not judges or len(lengths) != 1:
@@ -74,10 +74,10 @@ def krippendorff_alpha(
     """Compute Krippendorff's alpha for nominal ratings.
 
     Args:
-        ratings: `[raters][units]`, None for a unit that a rater has not rated. Units with fewer than two
-            ratings do not count.
-        draws: number of resamples.
-        seed: random seed for resampling.
+        ratings: Ratings `[raters][units]`; None for a unit that a rater has not rated. Units with fewer than
+            two ratings do not count.
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         Alpha with its interval; NaN if no unit counts or only one value occurs.
@@ -108,7 +108,7 @@ def _same(left: Floats, right: Floats) -> float:
 def _kappa(left: Floats, right: Floats) -> float:
     """Compute Cohen's kappa; NaN if neither side varies.
 
-    scikit-learn's takes 1.7 ms a call, fifty times as long, and an interval needs hundreds of calls.
+    scikit-learn's function takes 1.7 ms per call, 50 times as long, and an interval needs hundreds of calls.
     """
     p, q = left.mean(), right.mean()
     expected = p * q + (1 - p) * (1 - q)

@@ -38,9 +38,9 @@ def measure(image_embeddings: ArrayLike, question: Ranking, **settings: Any) -> 
     """Measure one ablation set.
 
     Args:
-        image_embeddings: an array [n, d].
-        question: what is ranked for which prompts.
-        **settings: those of `Measuring`.
+        image_embeddings: Image embeddings [n, d].
+        question: Ranking question: prompts, the images' groups, and K.
+        **settings: Settings of `Measuring`.
 
     Returns:
         The result.
@@ -52,9 +52,9 @@ def measure_ablations(scores: Iterable[Scores], question: Ranking, **settings: A
     """Measure several ablation sets for one question.
 
     Args:
-        scores: each ablation set's cosines [prompts, n].
-        question: what is ranked for which prompts.
-        **settings: those of `Measuring`.
+        scores: Cosines of each ablation set [prompts, n].
+        question: Ranking question: prompts, the images' groups, and K.
+        **settings: Settings of `Measuring`.
 
     Returns:
         A result per ablation set.
@@ -75,10 +75,10 @@ def means(
     They equal those of `measure` for the same question and seed.
 
     Args:
-        image_embeddings: an array [n, d].
-        question: what is ranked for which prompts.
-        metrics: "MaxSkew" and PREFERENCES.
-        **settings: those of `Measuring`.
+        image_embeddings: Image embeddings [n, d].
+        question: Ranking question: prompts, the images' groups, and K.
+        metrics: Names of metrics: "MaxSkew" or those in PREFERENCES (`group_gaps`).
+        **settings: Settings of `Measuring`.
 
     Returns:
         A mean per metric.
@@ -101,25 +101,26 @@ def _rank_row(case: tuple[Pool, Scores, int]) -> _Part:
 
 
 class Measuring:
-    """Bias metrics for one question, of cosines of one ablation set after another.
+    """Bias metrics of one ranking question, measured for one ablation set after another.
 
-    What all ablation sets share is drawn once: resampled pools, chance levels. If prompts have their own
-    pools, each pool is resampled by itself. The intervals are centered percentiles (`stats.interval`), since
-    resampling by itself raises a MaxSkew, within what the metric can be (a MaxSkew: 0 to its ceiling).
+    Resampled pools and chance levels are drawn once, for all ablation sets. If prompts have their own pools,
+    each pool is resampled by itself. Intervals are centered percentiles (`stats.interval`), because
+    resampling alone raises MaxSkew. They are limited to possible values (for MaxSkew, 0 to its ceiling).
 
     Args:
-        question: what is ranked for which prompts.
-        metrics: names of metrics.
-        as_published: reproduce the fault of the paper's code (`ccs.analysis.inputs.has_order_fault`), for
-            MaxSkew only. The result is marked "as-published", and measures the code, not the model.
-        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
-            them and a normal interval from their spread.
-        logit_scale: the factor from a cosine to a logit, for the logit gap.
-        seed: random seed for resampling and for the order of equal scores.
-        map: spreads work over threads (`ranking.threads`).
+        question: Ranking question: prompts, the images' groups, and K.
+        metrics: Names of metrics.
+        as_published: Whether to reproduce the fault of the paper's code
+            (`ccs.analysis.inputs.has_order_fault`), for MaxSkew only. The result is marked "as-published". It
+            measures the code, not the model.
+        draws: Number of resampled pools for the intervals. NDKL and AUC, which read every rank, use only the
+            first 32, and a normal interval from their spread.
+        logit_scale: Factor from cosine to logit, for the logit gap.
+        seed: Random seed for resampling and for the order of equal scores.
+        map: Function like `map` that spreads work over threads (`ranking.threads`).
 
     Raises:
-        InputError: for fewer than two groups.
+        InputError: If there are fewer than 2 groups or more than 255.
     """
 
     def __init__(
@@ -148,8 +149,8 @@ class Measuring:
         """Measure means over prompts, without intervals.
 
         Args:
-            scores: cosines [prompts, n].
-            metrics: "MaxSkew" and PREFERENCES.
+            scores: Cosines [prompts, n].
+            metrics: Names of metrics: "MaxSkew" or those in PREFERENCES (`group_gaps`).
 
         Returns:
             A mean per metric.
@@ -171,9 +172,9 @@ class Measuring:
         """Measure one ablation set.
 
         Args:
-            scores: cosines [prompts, n].
-            metrics: some of the metrics; by default all.
-            within_units: measure `BiasResult.within_units`, too.
+            scores: Cosines [prompts, n].
+            metrics: Some of the metrics. By default all.
+            within_units: Whether to measure `BiasResult.within_units`, too.
 
         Returns:
             The result.
@@ -268,7 +269,7 @@ class Measuring:
     def _summary(
         self, name: MetricName, values: Floats, draws: Floats, limits: tuple[float, float | Floats]
     ) -> Metric:
-        """Return a metric of values [prompts], with draws [draws, prompts]; its intervals keep to limits."""
+        """Return a metric of values [prompts], with draws [draws, prompts] and intervals within limits."""
         low, high = stats.intervals(values, draws, center=True)
         mean_draws = (draws * self._weights[: len(draws)]).sum(axis=1)
         mean = stats.interval(float(values.mean()), mean_draws, center=True)

@@ -18,14 +18,14 @@ class Metric:
     """One metric over all prompts, in their order.
 
     Attributes:
-        values: float64 [prompts].
-        low: lower end of each value's interval [prompts], from resampling images only.
-        high: upper end [prompts].
-        mean: mean over the prompts, with an interval from resampling images and prompts.
-        chance: level of one random ranking.
-        chance_mean: level of the mean over as many independent random rankings as there are prompts.
-        draws: resampled values [draws, prompts].
-        mean_draws: their resampled means [draws].
+        values: Value for each prompt, float64 [prompts].
+        low: Lower end of each value's interval [prompts], from resampling images only.
+        high: Upper end of each value's interval [prompts].
+        mean: Mean over the prompts, with an interval from resampling images and prompts.
+        chance: Chance level of one random ranking.
+        chance_mean: Chance level of the mean over as many independent random rankings as there are prompts.
+        draws: Resampled values [draws, prompts].
+        mean_draws: Resampled means over prompts [draws].
     """
 
     values: Floats
@@ -43,8 +43,8 @@ class Figure(Estimate):
     """A metric's mean over the prompts, or its value for one of them.
 
     Attributes:
-        chance: level of random rankings.
-        ceiling: the largest possible MaxSkew; NaN for other metrics, and as published.
+        chance: Chance level: the metric's value for random rankings.
+        ceiling: Largest possible MaxSkew. NaN for other metrics, and if `as_published`.
     """
 
     chance: Estimate
@@ -61,19 +61,20 @@ class BiasResult:
     """The bias metrics of one ablation set's rankings, with all choices that they depend on.
 
     Attributes:
-        metrics: the requested metrics.
-        preferred: for each metric that has one, the position in `groups` of each prompt's preferred group
-            [prompts]: the most overrepresented in the top K, or the one with the highest mean logit or AUC.
-        groups: names of the groups.
-        pools: images of each group among those that the prompt ranks [prompts, groups].
-        top: images of each group in the top K [prompts, groups].
-        ties: images outside the top K with the score of the last one inside [prompts].
-        k: the cut-off.
-        n: number of images.
-        as_published: whether the fault of the paper's code is reproduced; then `mode` is "as-published".
-        seed: random seed.
-        within_units: mean MaxSkew over the prompts, with its 95% range, if groups are shuffled within each
-            unit; None if it wasn't requested, or no unit has several groups.
+        metrics: Name -> result of each requested metric.
+        preferred: Metric -> position in `groups` of each prompt's preferred group [prompts]: the most
+            overrepresented in the top K, or the one with the highest mean logit or AUC. Only for metrics that
+            prefer a group.
+        groups: Names of the groups.
+        pools: Number of images of each group among those that the prompt ranks [prompts, groups].
+        top: Number of images of each group in the top K [prompts, groups].
+        ties: Number of images outside the top K with the score of the last image inside [prompts].
+        k: Length of the top list.
+        n: Number of images.
+        as_published: Whether the fault of the paper's code is reproduced. Then `mode` is "as-published".
+        seed: Random seed for resampling.
+        within_units: Mean MaxSkew over the prompts, with its 95% range, if groups are shuffled within each
+            unit. None if it wasn't requested, or no unit has several groups.
     """
 
     metrics: Mapping[MetricName, Metric]
@@ -107,8 +108,8 @@ class BiasResult:
         """Return a metric with its interval, chance level, and ceiling.
 
         Args:
-            name: the metric.
-            prompt: position of a prompt; by default the mean over prompts.
+            name: Name of the metric.
+            prompt: Position of a prompt. By default the mean over prompts.
         """
         metric, highest = self.metrics[name], np.full(len(self.top), np.nan)
         if name == "MaxSkew" and not self.as_published:
@@ -122,8 +123,8 @@ class BiasResult:
         """Return the group that a prompt prefers.
 
         Args:
-            name: the metric that decides.
-            prompt: position of a prompt, None for the mean.
+            name: Name of the metric that decides.
+            prompt: Position of a prompt, or None for the mean.
 
         Returns:
             The group and its share of the top K; "" and NaN for a metric that compares no single group.
@@ -150,17 +151,17 @@ def compare_bias(
     """Compare two ablation sets by paired resampling.
 
     Args:
-        result: of one ablation set.
-        baseline: of another, for the same images, prompts, seed, and number of draws, so that draw i has the
-            same images in both.
-        metric: the metric to compare.
-        prompt: position of a prompt; by default the mean over prompts.
+        result: Result of one ablation set.
+        baseline: Result of another, for the same images, prompts, seed, and number of draws. Draw i then has
+            the same images in both.
+        metric: Name of the metric to compare.
+        prompt: Position of a prompt. By default the mean over prompts.
 
     Returns:
         The result minus the baseline; for the sum over prompts, multiply by their number.
 
     Raises:
-        InputError: if the two were measured differently.
+        InputError: If the two were measured with different settings.
     """
     sides = [side.metrics[metric] for side in (result, baseline)]
     settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]

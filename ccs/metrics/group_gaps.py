@@ -1,8 +1,8 @@
-"""How far apart the groups lie in a whole ranking, which has no ceiling: logit gap and AUC.
+"""The distance between groups in a whole ranking, without the ceiling of MaxSkew: logit gap and AUC.
 
-The logit gap is the difference between the mean logits of the highest and the lowest group. The AUC is
-the largest one-vs-rest area under the ROC curve: of the group preferred most, how often one of its images
-ranks above one of another group (Mann and Whitney 1947; equal scores count half).
+The logit gap is the difference between the mean logits of the highest and the lowest group. The AUC is the
+largest one-vs-rest area under the ROC curve. For the most preferred group, it is the share of pairs in which
+an image of the group ranks above an image of another group (Mann and Whitney 1947; equal scores count half).
 
 Both choose groups, so their *plain* form is above 0 and 0.5 by chance alone. The *cross-fitted* form chooses
 the groups on one half of the images and measures them on the other, and vice versa: it averages 0 and 0.5 if
@@ -31,9 +31,10 @@ def halves(
     """Draw a random half of each group's images, as nearly as possible.
 
     Args:
-        codes: the images' groups [n].
-        seed: random seed.
-        units: numbers [n]; images with the same number, which differ only in their group, stay together.
+        codes: Group of each image [n].
+        seed: Random seed.
+        units: Unit number of each image [n]. Images with the same number, which differ only in their group,
+            stay together.
 
     Returns:
         Whether each image is in the half, bool [n].
@@ -58,11 +59,12 @@ def preference(
     """Compute one of PREFERENCES.
 
     Args:
-        name: the metric.
-        scores: logits or cosines [rankings, n].
-        member: whether each image is of each group, bool [groups, n].
-        half: bool [n], from `halves`; read by the cross-fitted form only.
-        weights: how often each image counts, whole numbers [n, draws]; by default once, in one draw.
+        name: Name of the metric.
+        scores: Logits or cosines [rankings, n].
+        member: Whether each image is in each group, bool [groups, n].
+        half: Half of the images on which groups are chosen, bool [n], from `halves`. Only the cross-fitted
+            form uses it.
+        weights: Number of times that each image counts, int [n, draws]. By default once, in one draw.
 
     Returns:
         Values [rankings, draws].
@@ -87,10 +89,10 @@ def levels(
     """Return the level of each group that a metric compares; the preferred group has the highest.
 
     Args:
-        name: the metric.
-        scores: logits or cosines [rankings, n].
-        member: as in `preference`.
-        weights: as in `preference`.
+        name: Name of the metric.
+        scores: Logits or cosines [rankings, n].
+        member: As in `preference`.
+        weights: As in `preference`.
 
     Returns:
         Mean score (logit gap), or one-vs-rest AUC minus a half, of each group [rankings, groups, draws].
@@ -99,7 +101,7 @@ def levels(
 
 
 def _chosen(name: MetricName, choosing: Floats, measured: Floats) -> Floats:
-    """Return what one half measures of the groups that the other half chooses: [rankings, draws]."""
+    """Return the levels on one half of the groups that the other half chooses: [rankings, draws]."""
 
     def at(groups: NDArray[np.intp]) -> Floats:
         return np.take_along_axis(measured, groups[:, None], axis=1)[:, 0]

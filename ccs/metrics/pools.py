@@ -1,4 +1,4 @@
-"""The images that prompts rank, resampled: the top K of each draw.
+"""Resampling of the images that prompts rank, and the top K of each draw.
 
 A resampled ranking holds an image as often as it was drawn. The order of the images never changes, so a draw
 is one weight per image, and its top K ends where the weights along the ranking sum to K.
@@ -23,18 +23,20 @@ class Pool:
     """Images and the prompts that rank them, with everything that all ablation sets share.
 
     Args:
-        question: the whole question.
-        rows: the prompts' positions in the question [p].
-        images: the images' positions among all images [m].
-        seed: random seed for all draws.
-        n_draws: number of resamples, at least 40.
-        as_published: put target shares in the wrong order (`ccs.analysis.inputs.has_order_fault`).
+        question: Ranking question with all prompts and images.
+        rows: Positions of this pool's prompts in the question [p].
+        images: Positions of this pool's images among all images [m].
+        seed: Random seed for all draws.
+        n_draws: Number of resamples, at least 40.
+        as_published: Whether to put target shares in the wrong order, as the paper's code does
+            (`ccs.analysis.inputs.has_order_fault`).
 
     Attributes:
-        codes: the groups of these images [m], as numbers below `n_groups`.
-        units: numbers [m]; images with the same number are drawn together; None if each is drawn alone.
-        member: whether each image is of each group, bool [groups, m].
-        counts: images of each group [groups].
+        codes: Group of each image [m], as a number below `n_groups`.
+        units: Unit number of each image [m]. Images with the same number are drawn together. None if each is
+            drawn alone.
+        member: Whether each image is in each group, bool [groups, m].
+        counts: Number of images of each group [groups].
     """
 
     def __init__(
@@ -93,9 +95,9 @@ class Pool:
         """Return the best images of each prompt [prompts, depth]; equal scores are in random order.
 
         Args:
-            scores: cosines [prompts, m].
-            depth: number of images.
-            first: position of the first of these prompts.
+            scores: Cosines [prompts, m].
+            depth: Number of images to return for each prompt.
+            first: Position of the first of these prompts in the pool.
         """
         tie_seeds = [[*self.seed, _TIES, first + prompt] for prompt in range(len(scores))]
         return ranking.top(scores, depth, tie_seeds)
@@ -104,8 +106,8 @@ class Pool:
         """Rank a prompt's best images, as many as the top K of every draw needs.
 
         Args:
-            scores: cosines [m].
-            prompt: the prompt's position.
+            scores: Cosines [m].
+            prompt: Position of the prompt in the pool.
 
         Returns:
             Indices of images, best first: enough for every draw, or all.
@@ -132,10 +134,10 @@ class Pool:
     def drawn_tops(self, order: NDArray[np.intp]) -> NDArray[np.uint8]:
         """List the group codes of the top K in each of the first FEW draws [FEW, K].
 
-        A draw of units may hold fewer than K images, and ends with the last one's group.
+        A draw of units may hold fewer than K images. The last image's group is then repeated.
 
         Args:
-            order: images from `top_of_draws` [depth].
+            order: Images from `top_of_draws` [depth], best first.
         """
         k, codes = self.question.k, self.codes[order]
         last_codes = np.full(k, codes[-1])
@@ -147,10 +149,10 @@ def make_pools(question: Ranking, seed: int, n_draws: int, as_published: bool = 
     """Return one pool with all prompts, or, if prompts have pools, one for each prompt.
 
     Args:
-        question: what is ranked for which prompts.
-        seed: random seed.
-        n_draws: number of resamples.
-        as_published: as in `Pool`.
+        question: Ranking question: prompts, the images' groups, and K.
+        seed: Random seed for all draws.
+        n_draws: Number of resamples.
+        as_published: As in `Pool`.
     """
     settings = n_draws, as_published
     if question.pools is None:

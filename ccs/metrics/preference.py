@@ -53,17 +53,18 @@ class Split:
     """The split of one model's group scores.
 
     Attributes:
-        verdict: in words.
-        share: general part as a share of the total, 0 to 1, with its 95% interval; NaN without evidence of
+        verdict: Verdict in words.
+        share: General part as a share of the total, 0 to 1, with its 95% interval. NaN without evidence of
             any preference.
-        chance: the share with the same scores if prompts agreed only by chance.
-        total, general, specific: sums over groups of squared group scores, mean over prompts.
-        p_total: p-value of the total against group labels that are shuffled.
-        p_general: p-value of the share against its chance level.
-        groups: names of the groups.
-        direction: each group's score averaged over prompts, the general part, with its interval.
-        prompts: number of prompts.
-        blocks: number of blocks of images.
+        chance: Share of the general part for the same scores if prompts agreed only by chance.
+        total, general, specific: Sums over groups of squared group scores, averaged over prompts: all, the
+            part that all prompts share, and the rest.
+        p_total: P-value of the total, against shuffled group labels.
+        p_general: P-value of the share, against its chance level.
+        groups: Names of the groups.
+        direction: Score of each group averaged over prompts (the general part), with its interval.
+        prompts: Number of prompts.
+        blocks: Number of blocks of images.
     """
 
     verdict: Verdict
@@ -90,11 +91,11 @@ class Parts:
     """The parts of the group scores of one model's rankings: each value first, then its bootstrap draws.
 
     Attributes:
-        total: sum over groups of squared group scores, mean over prompts [1 + draws].
-        general: the part that all prompts share [1 + draws].
-        specific: the rest [1 + draws].
-        direction: each group's score averaged over prompts [1 + draws, groups].
-        cells: the group scores of blocks of images [prompts, blocks, groups].
+        total: Sum over groups of squared group scores, averaged over prompts [1 + draws].
+        general: Part that all prompts share [1 + draws].
+        specific: Part that is specific to prompts: `total` minus `general` [1 + draws].
+        direction: Score of each group averaged over prompts [1 + draws, groups].
+        cells: Group scores of blocks of images [prompts, blocks, groups].
     """
 
     total: Floats
@@ -106,11 +107,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class PartChanges:
-    """How an ablation, or another change of a model, changes the two parts of the group scores.
+    """Changes of the two parts of the group scores by an ablation, or by another change of a model.
 
     Attributes:
-        general: change of the general part as a share of the total before, with its p-value; paired.
-        specific: the same of the specific part.
+        general: Change of the general part as a share of the total before, with its paired p-value.
+        specific: The same for the specific part.
     """
 
     general: Effect
@@ -131,12 +132,13 @@ def measure_parts(
     Two models with the same images, prompts, and seed have the same draws: see `compare_parts`.
 
     Args:
-        scores: cosines or logits of images for prompts [prompts, n]. Prompts that are one text should occur
-            once (`Ranking.prompts` of `ccs.analysis.bias.rank_gallery`).
-        groups: the images' groups [n].
-        units: images with the same number stay in one block [n]; by default each image is on its own.
-        seed: random seed for blocks and resampling.
-        draws: number of bootstrap draws, in which prompts and blocks of images are resampled.
+        scores: Cosines or logits of images for prompts [prompts, n]. Prompts that the model encodes
+            identically should occur once (`Ranking.prompts` of `ccs.analysis.bias.rank_gallery`).
+        groups: Group of each image [n].
+        units: Unit number of each image [n]. Images with the same number stay in one block. By default each
+            image is its own unit.
+        seed: Random seed for blocks and resampling.
+        draws: Number of bootstrap draws, which resample prompts and blocks of images.
 
     Returns:
         The parts, in squared units of the scores.
@@ -159,8 +161,8 @@ def compare_parts(after: Parts, before: Parts) -> PartChanges:
     """Compare the parts of two models' rankings, or of one model's with and without ablation.
 
     Args:
-        after: from `measure_parts`, with some heads ablated.
-        before: without ablation, of the same images, prompts, groups, seed, and number of draws.
+        after: Parts with some heads ablated, from `measure_parts`.
+        before: Parts without ablation, for the same images, prompts, groups, seed, and number of draws.
 
     Returns:
         The changes as shares of the total before.
@@ -183,11 +185,13 @@ def split(
     """Split the group scores of rankings into a general and a prompt-specific part.
 
     Args:
-        scores: logits of images for prompts [prompts, n]. Prompts that are one text should occur once.
-        groups: the images' groups [n].
-        units: images with the same number stay in one block [n]; by default each image is on its own.
-        seed: random seed for blocks, resampling, and shuffling.
-        draws: number of bootstrap draws and of shuffles.
+        scores: Logits of images for prompts [prompts, n]. Prompts that the model encodes identically should
+            occur once.
+        groups: Group of each image [n].
+        units: Unit number of each image [n]. Images with the same number stay in one block. By default each
+            image is its own unit.
+        seed: Random seed for blocks, resampling, and shuffling.
+        draws: Number of bootstrap draws, and of shuffles.
 
     Returns:
         The split, with intervals over resampled prompts and blocks of images.
@@ -231,10 +235,10 @@ def block_scores(
     """Return the group scores of random blocks of images [prompts, blocks, groups].
 
     Args:
-        scores: logits [prompts, n].
-        codes: the images' groups [n] as numbers from 0.
-        units: images with the same number stay in one block [n].
-        seed: random seed for the blocks.
+        scores: Logits of images for prompts [prompts, n].
+        codes: Group of each image [n], as a number from 0.
+        units: Unit number of each image [n]. Images with the same number stay in one block.
+        seed: Random seed for the blocks.
 
     Raises:
         InputError: As in `split`.
@@ -337,7 +341,7 @@ def _p_value(value: float, by_chance: Floats) -> float:
 
 
 def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estimate) -> Verdict:
-    """Return the split in words: "undecided" if the interval allows that either part is most of the total.
+    """Return the verdict in words: "undecided" if the interval allows that either part is most of the total.
 
     A part without evidence doesn't count, whatever its share.
     """
@@ -352,13 +356,13 @@ def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estima
 
 @dataclass(frozen=True)
 class FirstGroup:
-    """Whom a prompt puts first.
+    """The group that a prompt puts first.
 
     Attributes:
-        prompt: the prompt's name.
-        group: the group furthest above its share of the gallery.
-        share: its share of the top K.
-        pool: its share of the gallery.
+        prompt: Name of the prompt.
+        group: Group whose share of the top K is the largest multiple of its share of the gallery.
+        share: Share of the group in the top K.
+        pool: Share of the group in the gallery.
         max_skew: MaxSkew of the top K.
         chance: MaxSkew of random rankings, with its 95% range.
     """
@@ -379,15 +383,15 @@ class FirstGroup:
 def first_groups(
     names: Sequence[str], scores: ArrayLike, groups: ArrayLike, k: int, *, seed: int = 0, draws: int = DRAWS
 ) -> tuple[FirstGroup, ...]:
-    """Return whom each prompt puts first among its top K images.
+    """Return the group that each prompt puts first among its top K images.
 
     Args:
-        names: names of the prompts.
-        scores: scores [prompts, n]; equal ones are ranked in the images' order.
-        groups: the images' groups [n].
-        k: length of the list.
-        seed: random seed for the random rankings.
-        draws: number of random rankings.
+        names: Names of the prompts.
+        scores: Scores [prompts, n]. Equal scores are ranked in the order of the images.
+        groups: Group of each image [n].
+        k: Length of the top list.
+        seed: Random seed for the random rankings.
+        draws: Number of random rankings.
     """
     labels, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
     pool, values = np.bincount(codes), np.asarray(scores)

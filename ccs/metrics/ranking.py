@@ -1,4 +1,4 @@
-"""Rankings by cosine that are the same on every machine and for every batch size, and their group score gap.
+"""Rankings by cosine, reproducible on every machine and for every batch size, and their group score gap.
 
 A `Ranking` is the question behind every bias metric. The group score gap (`Ranking.score_gap`) of a prompt
 is the standard deviation, between groups, of the mean cosine of their images with the prompt. A search and a
@@ -30,9 +30,9 @@ _BLAS = threading.RLock()
 
 @contextmanager
 def threads() -> Iterator[Map]:
-    """Yield a `map` over threads, without BLAS's own threads meanwhile: they would busy-wait for one another.
+    """Yield a `map` over threads, with BLAS limited to one: its own threads would wait for one another.
 
-    The limit is the process's, so callers take turns.
+    The limit applies to the whole process, so callers take turns.
     """
     with _BLAS, threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as pool:
         yield pool.map
@@ -49,20 +49,22 @@ class GapTest:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The question of which group comes first when images of people are ranked for prompts.
+    """A ranking question: which group comes first when images of people are ranked for prompts?
 
     Args:
-        prompts: text embeddings [prompts, d], averaged over templates.
-        groups: a text for each image [n].
-        k: the cut-off of each ranking.
-        pools: bool [prompts, n], the images that each prompt ranks; by default all.
-        units: numbers [n]; images with the same number are resampled together; by default each is on its own.
-        names: the requested names.
-        rows: the prompt of each name, since the model may encode several names identically; by default each
-            name has its own.
+        prompts: Text embeddings [prompts, d], averaged over templates.
+        groups: Group of each image [n].
+        k: Length of each ranking's top list.
+        pools: Images that each prompt ranks, bool [prompts, n]. By default all.
+        units: Unit number of each image [n]. Images with the same number are resampled together. By default
+            each image is its own unit.
+        names: Requested names, such as occupations.
+        rows: Index of each name's prompt, since the model may encode several names identically. By default
+            each name has its own prompt.
 
     Raises:
-        InputError: if k is below 1 or above the images of a pool, or pools or units don't fit.
+        InputError: If `k` is below 1 or above the number of images of a pool, or pools or units don't fit the
+            images.
     """
 
     prompts: NDArray[np.floating]
@@ -145,9 +147,9 @@ class Ranking:
         """Test whether groups differ at all: a permutation test of the group score gap.
 
         Args:
-            images: embeddings [n, d].
-            draws: number of shuffles of the groups over the images.
-            seed: random seed for the shuffles.
+            images: Image embeddings [n, d].
+            draws: Number of times that the groups are shuffled over the images.
+            seed: Random seed for the shuffles.
 
         Returns:
             The gap with its chance level and p-value.
@@ -181,11 +183,11 @@ def check_k(k: int, n: int) -> int:
     """Return k as an int.
 
     Args:
-        k: the cut-off.
-        n: number of ranked images.
+        k: Length of the top list.
+        n: Number of ranked images.
 
     Raises:
-        InputError: unless k is a whole number from 1 to n.
+        InputError: If `k` isn't a whole number from 1 to `n`.
     """
     if not hasattr(k, "__index__"):
         raise InputError(f"The cut-off k must be a whole number, not {k!r}.")
@@ -198,11 +200,11 @@ def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     """Return embeddings as float64.
 
     Args:
-        embeddings: an array [n, d].
-        name: their name in an error message.
+        embeddings: Embeddings [n, d].
+        name: Name of the embeddings in an error message.
 
     Raises:
-        InputError: for another shape, or rows that are zero or not finite.
+        InputError: If the shape isn't [n, d], the array is empty, or a row is zero or not finite.
     """
     array = np.asarray(embeddings, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
@@ -217,11 +219,11 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     """Return embeddings as float64 of unit length.
 
     Args:
-        embeddings: an array [n, d].
-        name: their name in an error message.
+        embeddings: Embeddings [n, d].
+        name: Name of the embeddings in an error message.
 
     Raises:
-        InputError: as in `finite_rows`.
+        InputError: As in `finite_rows`.
     """
     array = finite_rows(embeddings, name)
     return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
@@ -240,8 +242,8 @@ def alike(names: Sequence[str], texts: ArrayLike) -> tuple[tuple[str, ...], ...]
     """Group names whose texts the model encodes identically.
 
     Args:
-        names: a name for each text.
-        texts: the texts' embeddings [n, d].
+        names: Name of each text.
+        texts: Text embeddings [n, d].
 
     Returns:
         Groups of two or more names, the largest first.
@@ -259,12 +261,12 @@ def _grouped(names: Sequence[str], texts: NDArray[np.intp]) -> tuple[tuple[str, 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return dot products summed in float64 and then rounded to float32.
 
-    A float32 sum depends on the vectors' place in the matrix and on its size, so that identical images would
-    differ in their last bit and the order of ties would depend on the machine.
+    A float32 sum depends on the size of the matrix and on the position of a vector in it. Identical images
+    would differ in the last bit, and the order of ties would depend on the machine.
 
     Args:
-        queries: float64 [queries, d].
-        items: float64 [items, d].
+        queries: Query vectors, float64 [queries, d].
+        items: Item vectors, float64 [items, d].
 
     Returns:
         Products [queries, items].
@@ -283,15 +285,15 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
     fewer of them.
 
     Args:
-        texts: embeddings [texts, d] of any length.
-        images: embeddings [images, d] of any length.
-        map: spreads the images over threads (`threads`).
+        texts: Text embeddings [texts, d] of any length.
+        images: Image embeddings [images, d] of any length.
+        map: Function like `map` that spreads the images over threads (`threads`).
 
     Returns:
         Cosines, float32 [texts, images].
 
     Raises:
-        InputError: as in `finite_rows`.
+        InputError: As in `finite_rows`.
     """
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
@@ -301,7 +303,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
         block = np.asarray(right[start : start + _IMAGES], dtype=np.float64)
         length = np.sqrt(np.einsum("nd,nd->n", block, block))
         if not (np.isfinite(length) & (length > 0)).all():
-            finite_rows(right, "image embeddings")  # says what is wrong
+            finite_rows(right, "image embeddings")  # raises the error
         return np.asarray((left @ block.T) / length, np.float32)
 
     return np.concatenate(list(map(scores, range(0, len(right), _IMAGES))), axis=1)
@@ -313,10 +315,10 @@ def top(
     """Return indices of the best scores of each query, highest first.
 
     Args:
-        scores: float32 [queries, n].
-        depth: number of indices per query.
-        tie_seeds: a random seed per query, for the order of equal scores; by default they stand in index
-            order, which for people sorted by group would favor a group.
+        scores: Scores, float32 [queries, n].
+        depth: Number of indices to return for each query.
+        tie_seeds: Random seed of each query, for the order of equal scores. By default equal scores are in
+            index order, which would favor a group if people are sorted by group.
 
     Returns:
         Indices [queries, depth].

@@ -2,9 +2,9 @@
 
 R@k is the share of queries with a correct item among the first k. A clip's embedding is the mean of its
 frames' unit embeddings. By default it is scaled to unit length, and each caption of a clip is a separate
-query; from clip to text any of the clip's captions is a hit. As published, in the paper, only the first
-caption of a clip counts, and the mean is not scaled, so that clips whose frames agree have an advantage.
-Ranks start at 1; equal scores rank in the order of the items.
+query; from clip to text any of the clip's captions is a hit. The paper's code (`as_published`) counts only
+the first caption of a clip. It does not scale the mean, so clips whose frames agree have an advantage.
+Ranks start at 1. Equal scores are ranked in the order of the items.
 
     >>> to_clip, to_text = measure_recall([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
     >>> to_clip.metrics["R@1"].value    # a share of 1
@@ -33,12 +33,12 @@ class Retrieval:
     """Retrieval in one direction.
 
     Attributes:
-        direction: which side is the query.
-        metrics: name in METRICS -> R@k, a share of 1.
-        n: number of queries.
-        ranks: each query's best rank of a right answer, from 1 [n].
-        clips: the clip of each query [n]; intervals resample clips with all their captions, since captions of
-            one clip are not independent.
+        direction: "text-to-clip" or "clip-to-text"; the query comes first.
+        metrics: Name in METRICS -> R@k, a share of 1.
+        n: Number of queries.
+        ranks: Best rank of a correct item for each query, from 1 [n].
+        clips: Clip of each query [n]. Intervals resample clips with all their captions, since captions of one
+            clip are not independent.
     """
 
     direction: Direction
@@ -60,18 +60,19 @@ def measure_recall(
     """Measure retrieval in both directions.
 
     Args:
-        clip_embeddings: means of the frames' unit embeddings [c, d]; as published their length counts.
-        caption_embeddings: an array [m, d].
-        clip_of_caption: the index of each caption's clip [m].
-        as_published: as in the paper (see the top of this module).
-        draws: number of resamples.
-        seed: random seed for resampling.
+        clip_embeddings: Mean of the frames' unit embeddings for each clip [c, d]. Its length matters only
+            with `as_published`.
+        caption_embeddings: Caption embeddings [m, d].
+        clip_of_caption: Index of each caption's clip [m].
+        as_published: Whether to measure as the paper's code does (see the top of this module).
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         Text to clip, clip to text.
 
     Raises:
-        InputError: for a clip without a caption, a caption of an unknown clip, or embeddings that don't fit.
+        InputError: If a clip has no caption, a caption's clip is unknown, or embeddings don't fit.
     """
     owner = np.asarray(clip_of_caption)
     clips = ranking.finite_rows(clip_embeddings, "clip embeddings")
@@ -102,16 +103,16 @@ def compare_recall(ours: Retrieval, baseline: Retrieval, metric: str, *, seed: i
     """Compare two retrievals by paired bootstrap over clips.
 
     Args:
-        ours: a retrieval.
-        baseline: another, of the same queries in the same direction.
-        metric: one of METRICS.
-        seed: random seed for resampling.
+        ours: Retrieval to compare.
+        baseline: Retrieval of the baseline, for the same queries in the same direction.
+        metric: Name of a metric in METRICS.
+        seed: Random seed for resampling.
 
     Returns:
         The metric minus the baseline's.
 
     Raises:
-        InputError: for an unknown metric, other queries, or another direction.
+        InputError: If the metric is unknown, or the queries or directions differ.
     """
     if metric not in METRICS:
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")

@@ -10,8 +10,8 @@ with the natural logarithm. The target is the share of the pool.
 Empty groups: a group missing from the pool has no target and is left out. A group of the pool that is missing
 from the top K has skew -inf and so is never the MaxSkew.
 
-A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where more skew no longer shows.
-`group_gaps` has measures without one.
+MaxSkew has a ceiling (`ceiling`; ln 2 for two equal groups), above which more skew no longer shows.
+`group_gaps` has measures without a ceiling.
 """
 
 from collections import Counter
@@ -41,8 +41,8 @@ def skews_of(top: ArrayLike, shares: Floats) -> Floats:
     """Return skew of each group; -inf for a group that is missing from the top K or has no target.
 
     Args:
-        top: counts in the top K [..., groups].
-        shares: target shares [..., groups].
+        top: Number of images of each group in the top K [..., groups].
+        shares: Target share of each group [..., groups].
 
     Returns:
         Skews [..., groups].
@@ -57,8 +57,8 @@ def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
     """Compute MaxSkew [...], the largest of `skews_of`.
 
     Args:
-        top: counts in the top K [..., groups].
-        shares: target shares [..., groups].
+        top: Number of images of each group in the top K [..., groups].
+        shares: Target share of each group [..., groups].
     """
     return np.asarray(skews_of(top, shares).max(axis=-1))
 
@@ -67,8 +67,8 @@ def ceiling(pool: ArrayLike, k: int) -> Floats:
     """Return the largest MaxSkew that a ranking can reach, with the rarest group filling the top K.
 
     Args:
-        pool: images of each group [..., groups].
-        k: the cut-off.
+        pool: Number of images of each group in the pool [..., groups].
+        k: Length of the top list.
 
     Returns:
         Ceilings [...].
@@ -100,8 +100,8 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     and, for c_g, by c ln c - (c-1) ln(c-1) ("step").
 
     Args:
-        ranked: group codes in ranked order [rankings, K].
-        shares: target shares [groups], or a row for each ranking [rankings, groups].
+        ranked: Group codes in ranked order [rankings, K].
+        shares: Target shares [groups], or one row for each ranking [rankings, groups].
 
     Returns:
         NDKL [rankings].
@@ -136,18 +136,18 @@ def max_skew(groups_ranked: Iterable[Any], pool_counts: Mapping[Any, float], k: 
     leaves it out.
 
     Args:
-        groups_ranked: the images' groups, best match first, at least k of them: a list, array, or Series.
-            Order equal scores at random, not by file, or the first folder is favored.
-        pool_counts: images of each group in the pool: a mapping, or what `Series.value_counts()` returns.
-            Only their ratios matter.
-        k: the cut-off of the ranking.
+        groups_ranked: Group of each ranked image, best first, at least `k` of them: a list, array, or Series.
+            Order equal scores at random, not by file. Otherwise the first folder is favored.
+        pool_counts: Group -> number of images in the pool: a mapping, or the result of
+            `Series.value_counts()`. Only the ratios matter.
+        k: Length of the top list.
 
     Returns:
         The MaxSkew.
 
     Raises:
-        InputError: if k is below 1 or above the number of ranked images, a ranked group isn't in the pool, or
-            the counts aren't numbers of 0 or more.
+        InputError: If `k` is below 1 or above the number of ranked images, a ranked group isn't in the pool,
+            or the counts aren't numbers of 0 or more.
 
     Examples:
         >>> round(max_skew(["m", "m", "m", "f"], {"m": 50, "f": 50}, k=4), 3)    # ln(0.75 / 0.5)

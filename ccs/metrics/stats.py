@@ -1,6 +1,6 @@
 """Intervals and tests that all metrics share: bootstrap, paired differences, adjusted p-values.
 
-The resampling unit is the image, or whatever a value belongs to. Results are reproducible by their seed.
+The resampling unit is the image, or another unit that a value belongs to. Equal seeds give equal results.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 DETECTABLE = DEVIATIONS + NormalDist().inv_cdf(POWER)
 """The minimum detectable effect of a two-sided test, in standard errors."""
-FEW = 200  # with fewer draws an interval is the normal one
+FEW = 200  # with fewer draws, intervals assume a normal distribution
 _ROUNDING = 1e-12
 
 
@@ -48,8 +48,8 @@ def signed(value: float, digits: int) -> str:
     0 never looks like 0.
 
     Args:
-        value: the number.
-        digits: digits after the point.
+        value: Number to format.
+        digits: Number of digits after the decimal point.
     """
     if not np.isfinite(value):
         return "–"
@@ -62,7 +62,7 @@ UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Effect(Estimate):
-    """A difference, its 95% interval, and the two-sided p-value of "there is none"."""
+    """A difference with its 95% interval and the two-sided p-value of "no difference"."""
 
     p_value: float
 
@@ -79,11 +79,11 @@ class Ranked(Effect):
     The interval is the value minus the middle 95% of the random sets.
 
     Attributes:
-        adjusted: p for the family of tests on the same random sets.
-        rank: from 1, the lowest, to `of`.
-        of: number of sets, the chosen one included.
-        detectable: minimum detectable effect: the smallest difference that would have had an adjusted p of
-            5% in 80% of cases; NaN if there is none.
+        adjusted: P-value adjusted for the family of tests on the same random sets.
+        rank: Rank of the chosen set, from 1 (lowest) to `of`.
+        of: Number of sets, including the chosen one.
+        detectable: Minimum detectable effect: the smallest difference that would have had an adjusted p of 5%
+            in 80% of cases. NaN if there is none.
     """
 
     adjusted: float
@@ -107,12 +107,13 @@ def minimum_detectable(estimate: Estimate) -> float:
 
 
 def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: float = 0.0) -> Conclusion:
-    """Compare an effect with a claim, in one of three words.
+    """Decide whether an effect confirms or rejects a claim about its side of a limit.
 
     Args:
-        effect: a difference with its interval and p-value.
-        expected: the side of `limit` on which the claim puts the effect.
-        limit: the boundary; the p-value, which is about 0, counts only if it is 0.
+        effect: Difference with its interval and p-value.
+        expected: Side of `limit` on which the claim puts the effect.
+        limit: Boundary between the two sides. The p-value tests a difference from 0, so it counts only if
+            `limit` is 0.
 
     Returns:
         "confirmed" if the whole interval lies on the expected side (and p is at most 5%), "rejected" if it
@@ -127,12 +128,12 @@ def vector(values: ArrayLike, name: str, *, fewest: int = 1) -> Floats:
     """Return the values as float64 [n].
 
     Args:
-        values: numbers.
-        name: their name in an error message.
-        fewest: the fewest allowed.
+        values: Numbers [n].
+        name: Name of the values in an error message.
+        fewest: Smallest number of values allowed.
 
     Raises:
-        InputError: if there are fewer, or one isn't finite.
+        InputError: If the values aren't a list, are too few, or aren't all finite.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < fewest:
@@ -152,13 +153,14 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     """Return the percentile interval of bootstrap draws, from 2.5 to 97.5%.
 
     Args:
-        value: the estimate.
-        draws: its resampled values [draws]. With fewer than 200 the interval is the value -+ 1.96 of their
-            standard deviations.
-        center: shift the draws first so that their mean equals the value, for statistics that resampling
-            itself raises: a largest skew grows with noise, and a resampled ranking holds images twice, so
-            plain percentiles can lie wholly above the value. Shifted draws that are nearly all one number (a
-            MaxSkew at its ceiling) can leave the value outside; the interval then ends at the value.
+        value: Estimate of the statistic.
+        draws: Resampled values of the estimate [draws]. With fewer than 200 draws, the interval is the value
+            ± 1.96 standard deviations of the draws.
+        center: Whether to shift the draws first so that their mean equals the value. Use it for statistics
+            that resampling itself raises. A largest skew grows with noise, and a resampled ranking holds
+            images twice, so plain percentiles can lie wholly above the value. If the shifted draws are nearly
+            all equal (such as a MaxSkew at its ceiling), the value can lie outside; the interval then ends at
+            the value.
 
     Returns:
         The value with its interval.
@@ -171,9 +173,9 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[F
     """Return the `interval` of each of several values.
 
     Args:
-        values: estimates [n].
-        draws: their resampled values [draws, n].
-        center: as in `interval`.
+        values: Estimates [n].
+        draws: Resampled values of each estimate [draws, n].
+        center: As in `interval`.
 
     Returns:
         Lower ends [n] and upper ends [n].
@@ -198,8 +200,9 @@ def effect(value: float, draws: Floats) -> Effect:
     exactly if p is at most 5%, except that an interval with an end at 0 may have a smaller p.
 
     Args:
-        value: the difference.
-        draws: its resampled values [draws]; with fewer than 200, interval and p are the normal ones.
+        value: Observed difference.
+        draws: Resampled values of the difference [draws]. With fewer than 200 draws, the interval and p
+            assume a normal distribution.
 
     Returns:
         The effect.
@@ -221,9 +224,9 @@ def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> 
     cost does not grow with n.
 
     Args:
-        counts: images in each cell [cells].
-        draws: number of resamples, at least 40.
-        rng: the source of randomness.
+        counts: Number of images in each cell [cells].
+        draws: Number of resamples, at least 40.
+        rng: NumPy random generator.
 
     Returns:
         Counts [draws, cells].
@@ -244,9 +247,9 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
     """Return the mean of values with its percentile bootstrap interval.
 
     Args:
-        values: numbers [n], one per resampling unit.
-        draws: number of resamples.
-        seed: random seed for resampling.
+        values: Numbers [n], one per resampling unit.
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         The mean with its interval.
@@ -259,8 +262,8 @@ def wilson(share: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
     """Compute the 95% intervals of shares (Wilson 1927, "Probable inference").
 
     Args:
-        share: shares, 0 to 1.
-        n: the number of independent units of each share.
+        share: Shares, 0 to 1.
+        n: Number of independent units of each share.
 
     Returns:
         Lower ends and upper ends.
@@ -272,11 +275,11 @@ def wilson(share: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def share_interval(estimate: Estimate, n: int) -> Estimate:
-    """Give a share of 0 or 1 Wilson's interval: if all units agree, resampling can't vary.
+    """Replace the interval of a share of 0 or 1 by Wilson's, because its resampled values never vary.
 
     Args:
-        estimate: a share with the interval of its draws.
-        n: number of resampling units.
+        estimate: Share with the interval of its draws.
+        n: Number of resampling units.
     """
     low, high = map(float, wilson(estimate.value, n))
     return estimate if 0 < estimate.value < 1 else Estimate(estimate.value, low, high)
@@ -286,16 +289,16 @@ def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed:
     """Return the mean difference between values and a baseline for the same images, by paired bootstrap.
 
     Args:
-        values: numbers [n].
-        baseline: numbers [n] of the same images.
-        draws: number of resamples.
-        seed: random seed for resampling.
+        values: Numbers [n].
+        baseline: Numbers of the baseline [n], for the same images.
+        draws: Number of resamples.
+        seed: Random seed for resampling.
 
     Returns:
         The difference.
 
     Raises:
-        InputError: if the two differ in length.
+        InputError: If the two lists differ in length.
     """
     left, right = vector(values, "values"), vector(baseline, "baseline's values")
     if len(left) != len(right):
@@ -306,22 +309,22 @@ def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed:
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
     """Rank a chosen set of heads among random sets, in each of several tests.
 
-    If the chosen set were one more random set, each of the sets + 1 would be equally likely to lie furthest
-    out: p is the share of sets, the chosen one included, at least as far from the median of all, and is
-    exact. Distances below and above it are in units of that side's own spread, so that the long tail of one
-    side does not hide the end of the other. The adjusted p (Westfall and Young's single step) is the share of
-    sets whose furthest value in any test is at least as far as this one.
+    If the chosen set were just another random set, each set would be equally likely to lie furthest from the
+    median. So p is exact: it is the share of sets, including the chosen one, that lie at least as far from
+    the median of all sets. Distances on each side of the median are in units of that side's spread, so that a
+    long tail on one side does not hide the end of the other. The adjusted p (Westfall and Young's single
+    step) is the share of sets whose furthest value in any test is at least as far as the chosen set's.
 
     Args:
-        values: the chosen set's values [tests].
-        random_values: the random sets' values [sets, tests].
-        tests: number of such families to adjust for (Bonferroni).
+        values: Values of the chosen set [tests].
+        random_values: Values of the random sets [sets, tests].
+        tests: Number of such families of tests to adjust for (Bonferroni).
 
     Returns:
         A result per test. A test whose values are all equal has no p (NaN) and is left out of the family.
 
     Raises:
-        InputError: if the shapes don't match.
+        InputError: If the shapes don't match.
     """
     chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
@@ -361,8 +364,8 @@ def effect_of(value: float, error: float) -> Effect:
     """Return a difference with the normal interval and p-value of its standard error.
 
     Args:
-        value: the difference.
-        error: its standard error.
+        value: Observed difference.
+        error: Standard error of the difference.
     """
     p_value = 2 * NormalDist().cdf(-abs(value) / error) if error else float(value == 0)
     return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
