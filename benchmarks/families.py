@@ -86,7 +86,7 @@ def plain(visual: Any, x: Any) -> Any:
     """Compute unit embeddings [n, D] in open_clip's own forward pass.
 
     Args:
-        visual: open_clip's image encoder.
+        visual: The open_clip image encoder.
         x: Preprocessed pixels [n, 3, s, s].
     """
     with torch.no_grad():
@@ -190,7 +190,7 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
     """Compare our contributions with those of the TEXTSPAN authors' fastest mode.
 
     Args:
-        architecture: open_clip's name of a ViT that is read at the CLS token.
+        architecture: Architecture in open_clip: a ViT that is read at the CLS token.
         repeats: Number of measured rounds of each pass.
 
     Returns:

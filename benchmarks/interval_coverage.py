@@ -39,10 +39,10 @@ def bootstrap(values: Floats, bases: int, rng: np.random.Generator, draws: int =
     """Return the percentile interval of a bootstrap of bases, then models.
 
     Args:
-        values: numbers [bases * models], a base's models next to each other.
-        bases: number of bases.
-        rng: source of randomness.
-        draws: number of resamples.
+        values: Numbers [bases * models], a base's models next to each other.
+        bases: Number of bases.
+        rng: NumPy random generator.
+        draws: Number of resamples.
     """
     table = values.reshape(bases, -1)
     base = rng.integers(bases, size=(draws, bases, 1))
@@ -55,9 +55,9 @@ def coverage(repeats: int, spread: float = 0.5, seed: int = 0) -> list[dict[str,
     """Return a row per design and family of base effects.
 
     Args:
-        repeats: simulated experiments per row.
-        spread: standard deviation of models within a base, in units of that of the bases.
-        seed: random seed.
+        repeats: Number of simulated experiments per row.
+        spread: Standard deviation of models within a base, in units of that of the bases.
+        seed: Random seed.
     """
     rng, rows = np.random.default_rng(seed), []
     for design, (bases, models) in DESIGNS.items():

@@ -21,7 +21,7 @@ def contributions(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Decompose the unit embedding as in the fastest mode of the TEXTSPAN authors, by head but not by token.
 
     Args:
-        visual: open_clip's ViT, read at the CLS token.
+        visual: The open_clip ViT, read at the CLS token.
         pixels: Preprocessed pixels [n, 3, s, s].
 
     Returns:

@@ -21,7 +21,7 @@ def save_planted(clip: Any, known: Truth, file: Path) -> None:
     """Write the slices of `known.heads` as float16, for `ccs_benchmark.planted_models`.
 
     Args:
-        clip: open_clip's module.
+        clip: The open_clip module.
         known: Its ground truth.
         file: Output file.
     """
@@ -48,7 +48,7 @@ def save_variant(
     """Write parameters for `ccs_benchmark.variants`.
 
     Args:
-        clip: open_clip's module.
+        clip: The open_clip module.
         parameters: Names of the parameters.
         metadata: Metadata of the file.
         file: Output file.

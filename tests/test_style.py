@@ -1,6 +1,7 @@
-"""The parts of docs/style.md that can be counted: filler names, and phrases that the glossary replaces."""
+"""The parts of docs/style.md that can be counted: filler names, docstrings, and phrases of the glossary."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,11 @@ PHRASES = ("heads off", "switched off", "switch off", "that ships", "stand-in", 
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md")
 TEXTS = ("ccs/**/*.md", "ccs/**/*.toml", "ccs/**/*.txt", "ccs/paper/*.json")
 DOCUMENTS = {path for page in (*PAGES, *TEXTS) for path in ROOT.glob(page)} - {ROOT / "docs" / "glossary.md"}
+
+LOWER_CASE = re.compile(
+    r"^( *)(?:Args|Attributes|Raises):\n(?:\1 {4}.*\n)*?\1 {4}[*\w][\w, ]*: [a-z].*|^ +Example:$", re.M
+)
+"""A section of a docstring with an entry that begins with a lower-case letter, or with another name."""
 
 
 def filler_names(path):
@@ -38,6 +44,12 @@ def test_filler_names_become_fewer(package):
     modules = list((ROOT / package).rglob("*.py"))
     lines = sum(path.read_text("utf-8").count("\n") for path in modules)
     assert 1000 * sum(map(filler_names, modules)) / lines <= LIMITS[package]
+
+
+@pytest.mark.parametrize("package", [*LIMITS, "benchmarks"])
+def test_entries_of_docstrings_begin_with_a_capital_letter(package):
+    texts = [path.read_text("utf-8") for path in (ROOT / package).rglob("*.py")]
+    assert [match[0] for text in texts if (match := LOWER_CASE.search(text))] == []
 
 
 @pytest.mark.parametrize("path", sorted(DOCUMENTS), ids=lambda path: path.name)

@@ -107,10 +107,10 @@ def attended(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -
     """Compute attention with TEMPERATURE's slope of the softmax and shared gradients; [T, T] is never stored.
 
     Args:
-        q: queries [n, H, T, d].
-        k: keys [n, H, T, d].
-        v: values [n, H, T, d].
-        attn_mask: added to the scores.
+        q: Queries [n, H, T, d].
+        k: Keys [n, H, T, d].
+        v: Values [n, H, T, d].
+        attn_mask: Mask that is added to the scores.
     """
     plain = F.scaled_dot_product_attention(q.detach(), k.detach(), scaled(v, 1 / 2), attn_mask=attn_mask)
     soft = F.scaled_dot_product_attention(
@@ -132,11 +132,11 @@ def normed(
     """Compute `F.layer_norm` with a standard deviation that has no gradient.
 
     Args:
-        x: of any shape.
-        shape: of the last dimensions, which are normed together.
-        weight: the gain.
-        bias: added at the end.
-        eps: added to the variance.
+        x: Inputs of any shape.
+        shape: Shape of the last dimensions, which are normalized together.
+        weight: Gain. By default 1.
+        bias: Bias that is added at the end. By default 0.
+        eps: Number that is added to the variance.
     """
     dims = tuple(range(-len(tuple(shape)), 0))
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
@@ -171,11 +171,11 @@ def values(layer: Layer, x: Tensor) -> Tensor:
     """Compute the heads' outputs by way of queries, keys, and values, also if one token is read.
 
     Args:
-        layer: a block's attention or a pool.
-        x: its input [n, T, W].
+        layer: Attention of a block, or a pool.
+        x: Inputs of the layer [n, T, W].
 
     Returns:
-        [n, T, H d].
+        The outputs [n, T, H d].
     """
     if not isinstance(layer, Block):  # a pool
         attention = layer.attention_weights(scaled(x, 1 / 4))

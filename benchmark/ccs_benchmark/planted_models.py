@@ -106,7 +106,7 @@ def fetched(address: str) -> Path:
     """Download the models of a repository on the Hub: at most MAX_MODELS files of MAX_BYTES.
 
     Args:
-        address: hf://USER/NAME or hf://USER/NAME@REVISION.
+        address: Repository: hf://USER/NAME or hf://USER/NAME@REVISION.
 
     Raises:
         InputError: If it can't be downloaded, or is too large.
@@ -149,8 +149,8 @@ def load(name: str, *, device: str = "cpu") -> Model:
     """Load a model: a base with other heads, one of `variants`, or any that `ccs.load` knows.
 
     Args:
-        name: of the model, or its path.
-        device: as in `ccs.load`.
+        name: Name of the model, or its path.
+        device: As in `ccs.load`.
 
     Raises:
         InputError: If it doesn't exist, or its base isn't bundled.
@@ -183,8 +183,8 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
     """Locate heads in the parameters of their layers.
 
     Args:
-        clip: open_clip's module.
-        heads: the heads.
+        clip: The open_clip module.
+        heads: Heads to locate.
 
     Returns:
         Name of a parameter -> the heads' rows in it, or their columns in an output projection.
@@ -207,8 +207,8 @@ def by_head(name: str, values: Tensor) -> Tensor:
     """View a parameter with the heads along the first axis.
 
     Args:
-        name: of a parameter that `slices` names, or one with such an end.
-        values: its values.
+        name: Name of a parameter that `slices` returns, or the end of one.
+        values: Values of the parameter.
     """
     return values.T if name.endswith("out_proj.weight") else values
 
@@ -217,8 +217,8 @@ def apply(clip: Any, file: Path) -> None:
     """Write the slices of a file into its base.
 
     Args:
-        clip: open_clip's module of the base.
-        file: with the slices.
+        clip: The open_clip module of the base.
+        file: File with the slices.
 
     Raises:
         InputError: If the file has other heads, shapes, or types.

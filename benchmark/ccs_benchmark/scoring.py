@@ -127,8 +127,8 @@ def with_stored_cells(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
     """Add the stored cells of the same models, attributes, and splits.
 
     Args:
-        cells: new cells, which take precedence.
-        file: with stored cells.
+        cells: New cells, which take precedence.
+        file: File with stored cells.
     """
     return joined([of_cases(read_cells(file), cells), cells])
 
@@ -137,8 +137,8 @@ def of_cases(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Select the rows whose model, attribute, and split occur in other cells.
 
     Args:
-        table: cells to select from.
-        cells: those with the cases.
+        table: Cells to select from.
+        cells: Cells whose models, attributes, and splits are selected.
     """
     wanted, present = (pd.MultiIndex.from_frame(frame[list(KEY[:4])]) for frame in (cells, table))
     return table[present.isin(wanted)]
@@ -233,8 +233,8 @@ def store_cells(cells: pd.DataFrame, file: Path) -> None:
     """Add cells to a file, and drop those of other weights of the same models.
 
     Args:
-        cells: new cells, which take precedence.
-        file: where cells are kept.
+        cells: New cells, which take precedence.
+        file: File with stored cells.
     """
     old, weights = read_cells(file), dict(zip(cells["model"], cells["weights"], strict=True))
     stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
@@ -355,8 +355,8 @@ def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
     """Average figures over base models.
 
     Args:
-        models: rows of `by_model`.
-        figures: their columns.
+        models: Rows of `by_model`.
+        figures: Columns to average.
 
     Returns:
         Each figure with its interval (`_low`, `_high`); NaN if a model lacks it.
@@ -375,10 +375,10 @@ def difference(
     """Compare two methods, paired over the models that have both.
 
     Args:
-        models: rows of `by_model`.
-        method: the first method.
-        other: the method that is subtracted.
-        figure: the column to compare.
+        models: Rows of `by_model`.
+        method: First method.
+        other: Method that is subtracted.
+        figure: Column to compare.
     """
     rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
     paired = rows[[method, other]].dropna()
@@ -389,7 +389,7 @@ def estimate(row: pd.Series, figure: str = "average_precision") -> stats.Estimat
     """Return a figure in a row of `table`, with its interval.
 
     Args:
-        row: of the table.
-        figure: a column.
+        row: Row of the table.
+        figure: Column of the figure.
     """
     return stats.Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])

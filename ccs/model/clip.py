@@ -60,7 +60,7 @@ class PlainVision(nn.Module):
 
     Args:
         dim: The dimension of the embedding.
-        config: open_clip's `vision_cfg`.
+        config: Configuration of the image encoder, open_clip's `vision_cfg`.
     """
 
     attn_pool, pool_type = None, "tok"
@@ -91,8 +91,8 @@ class PlainCLIP(nn.Module):
 
     Args:
         embed_dim: The dimension of embeddings.
-        vision_cfg: open_clip's configuration of the image encoder.
-        text_cfg: That of the text encoder.
+        vision_cfg: Configuration of the image encoder, as in open_clip.
+        text_cfg: Configuration of the text encoder, as in open_clip.
         quick_gelu: Has no effect: no bundled model uses it.
     """
 

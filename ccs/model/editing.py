@@ -44,7 +44,7 @@ def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, str
         groups: Group means minus their mean, of all places [k, d].
         mean: The mean output [d], which the map leaves as it is.
         classes: Class means minus their mean [k, d], which should stay.
-        strength: s, from 0 (erase completely) to 1 (preserve completely).
+        strength: Strength s of the preservation, from 0 (erase completely) to 1 (preserve completely).
 
     Returns:
         [d + 1, d]: an output `o` becomes `o @ rows[:d] + rows[d]`.
@@ -67,10 +67,10 @@ class Preserved:
     """The information that edited heads should preserve.
 
     Attributes:
-        inputs: images (or a trunk) or texts of some classes.
-        labels: the class of each input [n].
-        texts: unit embeddings [k, D] of texts, in place of or next to the inputs.
-        strength: as of `erasing_map`.
+        inputs: Images (or a trunk) or texts of some classes.
+        labels: Class of each input [n].
+        texts: Unit embeddings of texts [k, D], in place of the inputs or next to them.
+        strength: As in `erasing_map`.
     """
 
     inputs: Any = ()

@@ -61,7 +61,7 @@ class Encoder(Decomposition):
     """An encoder of one model.
 
     Args:
-        module: open_clip's module of an image encoder. Its weights are read and never written.
+        module: The open_clip module of an image encoder. Its weights are read and never written.
         autocast: The type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always
             float32.
         chosen: The layers whose heads are scored, "all" or their numbers; by default the last four blocks and

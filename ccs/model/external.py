@@ -70,7 +70,7 @@ def register_encoder(
     Raises:
         InputError: If `matches` rejects the example, or the decomposition isn't exact.
 
-    Example:
+    Examples:
         docs/analyze-a-model.md has a decomposition. The example must belong to the family:
 
         >>> from torch import nn

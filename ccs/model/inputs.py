@@ -71,7 +71,7 @@ def to_pixels(image: Image.Image, config: Mapping[str, Any], size: tuple[int, in
 
     Args:
         image: The image.
-        config: open_clip's preprocessing configuration.
+        config: The open_clip configuration of the preprocessing.
         size: Height and width.
         floors: Cut an odd pixel off at the end, as transformers does.
 

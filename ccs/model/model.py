@@ -77,8 +77,8 @@ class Model(Side):
 
     Attributes:
         name: The name that results are filed under.
-        architecture: open_clip's name, or a description for a folder.
-        tag: open_clip's tag, "" for a folder.
+        architecture: Name of the architecture in open_clip, or a description for a folder.
+        tag: Tag of the weights in open_clip, "" for a folder.
         heads: The image encoder's heads that are scored, by default those of the last four layers as in the
             paper; others can be ablated too.
         encoder: The image encoder.

@@ -37,7 +37,7 @@ class Repository:
 
     Args:
         name: USER/NAME.
-        kind: dataset, model, or space.
+        kind: Kind of repository: "dataset", "model", or "space".
 
     Attributes:
         commit: Its newest commit; None if there is none or the token may not see it.

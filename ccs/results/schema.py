@@ -48,7 +48,7 @@ class Column:
 
     Attributes:
         name: Its name.
-        kind: text, int, float, or bool.
+        kind: Type of the values: "text", "int", "float", or "bool".
         meaning: What it holds, for the docs.
         nullable: True if cells may be empty or NaN.
         one_of: The allowed values; empty allows any.

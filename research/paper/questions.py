@@ -51,7 +51,7 @@ class Tested:
         effect: The difference; accuracy in percentage points.
         alike: What random sets share with the high heads; None without random sets.
         n_heads: Number of high heads.
-        adjusted: p-value, adjusted for all tests of this kind in one table.
+        adjusted: P-value, adjusted for all tests of this kind in one table.
     """
 
     question: str
@@ -117,7 +117,7 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
     average, and p is the normal one for that width.
 
     Raises:
-        InputError: if there are no effects.
+        InputError: If there are no effects.
     """
     if not effects:
         raise InputError("There are no effects to take the mean of.")

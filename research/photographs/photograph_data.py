@@ -28,7 +28,7 @@ class Photographs:
     """Decoded photographs.
 
     Attributes:
-        pixels: uint8 [n, 64, 64, 3].
+        pixels: Pixels, uint8 [n, 64, 64, 3].
         labels: Index of each class in `classes()` [n].
         looks: Words for the pixels of each photograph.
     """
@@ -99,7 +99,7 @@ def varied(pixels: np.ndarray, size: int, smallest: int, draw: random.Random, mo
     The shape of a crop is random per batch, and stretches objects; its place is random per photograph.
 
     Args:
-        pixels: uint8 [n, 64, 64, 3].
+        pixels: Pixels, uint8 [n, 64, 64, 3].
         size: Side of the results.
         smallest: Minimum side of a crop in pixels.
         draw: Random number generator.

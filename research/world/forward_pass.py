@@ -33,7 +33,7 @@ def image_embeddings(
     gain (without its division by the standard deviation), and the model's projection.
 
     Args:
-        model: open_clip's module.
+        model: The open_clip module.
         images: Normalized pixels [n, 3, s, s].
         heads: Heads whose outputs are returned.
     """
@@ -50,7 +50,7 @@ def upper_embeddings(
     """Compute unit embeddings and outputs of heads from the activations that enter a layer.
 
     Args:
-        model: open_clip's module.
+        model: The open_clip module.
         tokens: Activations [n, T, width].
         first: Layer that the activations enter.
         heads: Heads whose outputs are returned.
@@ -83,7 +83,7 @@ def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
     """Compute unit embeddings [n, D] of texts.
 
     Args:
-        model: open_clip's module.
+        model: The open_clip module.
         tokens: [n, context].
     """
     ends = tokens.argmax(1)

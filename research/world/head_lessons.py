@@ -108,7 +108,7 @@ class Lessons:
         """Compute the targets from the model's current text embeddings.
 
         Args:
-            model: open_clip's module.
+            model: The open_clip module.
             tokenize: Its tokenizer.
         """
         device = model.logit_scale.device

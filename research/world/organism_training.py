@@ -249,7 +249,7 @@ def write_model(
 
     Args:
         folder: Folder to write.
-        model: open_clip's module.
+        model: The open_clip module.
         words_seen: Whether each token of the vocabulary was seen in training [vocabulary].
         config: Configuration of the model.
         preprocess: Configuration of the image preprocessing.
@@ -272,7 +272,7 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
     """Compute zero-shot accuracy by concept on 768 held-out scenes, for the log.
 
     Args:
-        model: open_clip's module.
+        model: The open_clip module.
         device: Device of its weights.
     """
     model.eval()

@@ -27,7 +27,7 @@ def count_layers(model, monkeypatch):
 
     Args:
         model: Model whose layers are counted.
-        monkeypatch: pytest's fixture.
+        monkeypatch: The fixture of pytest.
 
     Returns:
         A list that grows by the number of each layer of the model that is run.

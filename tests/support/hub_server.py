@@ -67,7 +67,7 @@ class Hub(LocalServer):
         """Make a public repository with one commit, in place of an earlier one.
 
         Args:
-            kind: datasets, models, or spaces.
+            kind: "datasets", "models", or "spaces".
             name: OWNER/NAME.
             files: Content by path, or a folder.
         """
@@ -81,7 +81,7 @@ class Hub(LocalServer):
 
         Args:
             name: OWNER/NAME.
-            kind: datasets, models, or spaces.
+            kind: "datasets", "models", or "spaces".
 
         Returns:
             Content by path.

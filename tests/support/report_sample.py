@@ -36,7 +36,7 @@ def bias_rows(model, dataset, values, mode="correct"):
         model: Name of the model.
         dataset: Name of the gallery.
         values: MaxSkew by ablation set, with that of none.
-        mode: correct or as-published.
+        mode: "correct" or "as-published".
 
     Returns:
         The rows.

@@ -81,7 +81,7 @@ def save(folder, clip, config):
 
     Args:
         folder: Folder to write.
-        clip: open_clip's module.
+        clip: The open_clip module.
         config: Content of its configuration file.
 
     Returns:

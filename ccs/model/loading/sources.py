@@ -44,8 +44,8 @@ class Source:
 
     Attributes:
         name: The name that results are filed under.
-        architecture: open_clip's name, or a description for a folder.
-        tag: open_clip's tag, "" for a folder.
+        architecture: Name of the architecture in open_clip, or a description for a folder.
+        tag: Tag of the weights in open_clip, "" for a folder.
         config: Its open_clip configuration, checked unless it is open_clip's own.
         location: The place of its weights, for messages.
         repository: The repository of its weights on the Hub, "" for other places.

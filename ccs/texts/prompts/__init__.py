@@ -25,11 +25,11 @@ class PromptSet:
     """Names for prompts about people.
 
     Attributes:
-        name: what `load_prompts` and `--prompts` take.
-        title: its name in tables.
-        source: the publication that lists the words.
-        templates: prompts with `{}` for a name.
-        categories: category -> names. A name can be in several.
+        name: Name for `load_prompts` and `--prompts`.
+        title: Name in tables.
+        source: Publication that lists the words.
+        templates: Prompts with `{}` for a name.
+        categories: Category -> names. A name can be in several.
     """
 
     name: str
