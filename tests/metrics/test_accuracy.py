@@ -1,4 +1,4 @@
-"""Class weights and accuracies against plain loops; intervals against resampled images."""
+"""Zero-shot accuracy: class embeddings, paired differences, and warnings about weak results."""
 
 import numpy as np
 import pytest
@@ -7,62 +7,62 @@ import ccs
 from ccs import InputError
 from ccs.analysis.inputs import embed_names
 from ccs.analysis.result import FEWEST_IMAGES, warn_if_small
-from ccs.metrics import accuracy as zeroshot
-from ccs.metrics import stats
+from ccs.metrics import accuracy, stats
 
 
-def example(n=300, classes=8, d=12, seed=0, noise=1.5):
-    rng = np.random.default_rng(seed)
-    weights = rng.standard_normal((classes, d)).astype(np.float32)
-    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
-    labels = rng.integers(0, classes, n) ** 2 % classes  # uneven, and some classes without images
-    images = weights[labels] + noise * d**-0.5 * rng.standard_normal((n, d)).astype(np.float32)
-    return images, weights, labels
+def make_classification(n_images=300, n_classes=8, dim=12):
+    """Draw image embeddings near their class embedding, with uneven classes, some of them empty."""
+    rng = np.random.default_rng(0)
+    classes = rng.standard_normal((n_classes, dim)).astype(np.float32)
+    classes /= np.linalg.norm(classes, axis=1, keepdims=True)
+    labels = rng.integers(0, n_classes, n_images) ** 2 % n_classes
+    noise = rng.standard_normal((n_images, dim)).astype(np.float32)
+    return classes[labels] + 1.5 * dim**-0.5 * noise, classes, labels
 
 
-def test_class_weights_equal_a_loop_over_classes(tiny_model):
+def test_class_embeddings_match_loop_over_templates(tiny_model):
     classes, templates = ["dog", "a {weird} name", "someone"], ["a photo of a {}.", "{}", "the {} and the {}"]
     weights = embed_names(tiny_model, classes, templates)
     for row, name in enumerate(classes):
         texts = [t.replace("{}", name).replace("a someone", "someone") for t in templates]
-        rows = [tiny_model.embed_texts([text])[0] for text in texts]
-        mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)
+        embeddings = [tiny_model.embed_texts([text])[0] for text in texts]
+        mean = np.mean([embedding / np.linalg.norm(embedding) for embedding in embeddings], axis=0)
         assert weights[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
     assert weights.dtype == np.float32
 
 
 @pytest.mark.parametrize("subset", [None, [1, 4, 0]])
-def test_accuracy_equals_a_plain_count(subset):
-    images, weights, labels = example()
-    result = zeroshot.accuracy(images, weights, labels, subset=subset)
-    among = np.arange(8) if subset is None else np.sort(subset)
-    in_subset = np.isin(labels, among)
-    picked = among[(images[in_subset] @ weights[among].T).argmax(axis=1)]
-    assert result.top1.value == pytest.approx(np.mean(labels[in_subset] == picked))
+def test_accuracy_matches_plain_count(subset):
+    images, weights, labels = make_classification()
+    result = accuracy.accuracy(images, weights, labels, subset=subset)
+    classes = np.arange(8) if subset is None else np.sort(subset)
+    in_subset = np.isin(labels, classes)
+    predicted = classes[(images[in_subset] @ weights[classes].T).argmax(axis=1)]
+    assert result.top1.value == pytest.approx(np.mean(labels[in_subset] == predicted))
     assert result.n == in_subset.sum()
 
 
-def test_a_paired_difference_is_surer_than_two_intervals():
-    images, weights, labels = example(n=1000)
-    other = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
-    first, second = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
-    effect = zeroshot.compare_accuracies(second, first)
-    assert effect.value == pytest.approx(second.top1.value - first.top1.value)
-    assert effect.high - effect.low < first.top1.high - first.top1.low
-    assert zeroshot.compare_accuracies(first, first) == stats.Effect(0.0, 0.0, 0.0, 1.0)
-    shuffled = zeroshot.accuracy(images[::-1], weights, labels[::-1])
+def test_paired_difference_is_narrower_than_single_intervals():
+    images, weights, labels = make_classification(n_images=1000)
+    noisy = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
+    before, after = (accuracy.accuracy(x, weights, labels) for x in (images, noisy))
+    effect = accuracy.compare_accuracies(after, before)
+    assert effect.value == pytest.approx(after.top1.value - before.top1.value)
+    assert effect.high - effect.low < before.top1.high - before.top1.low
+    assert accuracy.compare_accuracies(before, before) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    reversed_order = accuracy.accuracy(images[::-1], weights, labels[::-1])
     with pytest.raises(InputError, match="same images"):
-        zeroshot.compare_accuracies(first, shuffled)
+        accuracy.compare_accuracies(before, reversed_order)
 
 
-@pytest.mark.parametrize(("classes", "threshold"), [(2, 0.6), (1000, 0.002)])
-def test_a_model_near_chance_is_told(classes, threshold):
-    """Twice the guess, or a tenth above it, whichever is less."""
-    assert zeroshot.near_chance(0.6, 0.95 * threshold, classes)
-    assert zeroshot.near_chance(0.6, 1.05 * threshold, classes) is None
+@pytest.mark.parametrize(("n_classes", "threshold"), [(2, 0.6), (1000, 0.002)])
+def test_near_chance_warns_below_threshold(n_classes, threshold):
+    """The threshold is twice the chance level or 10 points above it, whichever is lower."""
+    assert accuracy.near_chance(0.6, 0.95 * threshold, n_classes)
+    assert accuracy.near_chance(0.6, 1.05 * threshold, n_classes) is None
 
 
-def test_too_few_images_are_warned_of():
+def test_too_few_images_cause_warning():
     for result, (smallest, _) in FEWEST_IMAGES.items():
         assert warn_if_small(result, smallest) is None
         with pytest.warns(UserWarning, match=f"{smallest - 1}. Results mean little below {smallest}"):

@@ -1,4 +1,4 @@
-"""Agreement against SciPy, scikit-learn and definitions; a published worked example of alpha."""
+"""Agreement of people and judges against SciPy, scikit-learn, and a published example of alpha."""
 
 import math
 
@@ -11,11 +11,11 @@ from sklearn.metrics import cohen_kappa_score
 
 from ccs.metrics import agreement
 
-raters = st.integers(1, 20).map(lambda n: st.lists(st.none() | st.booleans(), min_size=n, max_size=n))
+rater_ratings = st.integers(1, 20).map(lambda n: st.lists(st.none() | st.booleans(), min_size=n, max_size=n))
 
 
-def test_alpha_of_the_worked_example():
-    """Four observers, twelve units, some missing: nominal alpha is 0.743 (Krippendorff 2011, section E)."""
+def test_krippendorff_alpha_matches_published_example():
+    """Four observers, twelve units, missing values: nominal alpha is 0.743 (Krippendorff 2011, section E)."""
     ratings = [
         [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
         [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
@@ -27,42 +27,40 @@ def test_alpha_of_the_worked_example():
     assert alpha.low < alpha.value < alpha.high
 
 
-def plain_compare(people, judges):
-    """One person, one panel, pair by pair."""
-    rated = zip(people[0], *judges, strict=True)
-    pairs = [(answer, all(votes)) for answer, *votes in rated if None not in (answer, *votes)]
+def plain_agreement(people, judges):
+    """Compare one person with the unanimous verdict of a panel."""
+    ratings = zip(people[0], *judges, strict=True)
+    pairs = [(answer, all(votes)) for answer, *votes in ratings if None not in (answer, *votes)]
     left, right = zip(*pairs, strict=True) if pairs else ((), ())
-    kappa = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
     varied = len(set(left)) > 1 and len(set(right)) > 1
     return {
         "n": len(left),
         "same": np.mean(np.equal(left, right)) if left else math.nan,
-        "cohen_kappa": kappa,
+        "cohen_kappa": cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan,
         "spearman_rho": scipy.stats.spearmanr(left, right).statistic if varied else math.nan,
         "kendall_tau": scipy.stats.kendalltau(left, right).statistic if varied else math.nan,
     }
 
 
-@given(raters.flatmap(lambda rater: st.lists(rater, min_size=2, max_size=4)))
-def test_compare_against_a_plain_reading(raters):
-    n, result = agreement.compare_with_people(raters[:1], raters[1:], draws=40)
-    expected = plain_compare(raters[:1], raters[1:])
+@given(rater_ratings.flatmap(lambda ratings: st.lists(ratings, min_size=2, max_size=4)))
+def test_agreement_matches_reference(ratings):
+    n, result = agreement.compare_with_people(ratings[:1], ratings[1:], draws=40)
+    expected = plain_agreement(ratings[:1], ratings[1:])
     assert n == expected["n"]
     for metric in agreement.METRICS:
         assert result[metric].value == pytest.approx(expected[metric], nan_ok=True), metric
 
 
-def test_intervals_are_those_of_resampled_pairs():
-    """Draws of counts give the same interval, up to chance, as resampling pairs one by one."""
+def test_intervals_match_resampled_pairs():
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
     _, result = agreement.compare_with_people([people], judges, draws=1500, seed=1)
     samples = []
-    for _ in range(150):
+    for _ in range(100):
         rows = rng.integers(80, size=80)
-        drawn = ([[rater[i] for i in rows] for rater in raters] for raters in ([people], judges))
-        samples.append(plain_compare(*drawn))
+        drawn = ([[ratings[i] for i in rows] for ratings in raters] for raters in ([people], judges))
+        samples.append(plain_agreement(*drawn))
     for metric in ("cohen_kappa", "kendall_tau"):
         ends = np.quantile([sample[metric] for sample in samples], [0.025, 0.975])
         assert [result[metric].low, result[metric].high] == pytest.approx(ends, abs=0.07)

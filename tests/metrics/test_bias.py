@@ -1,4 +1,4 @@
-"""Skew metrics of ablation sets: chance, intervals, and comparisons."""
+"""Skew metrics of ablation sets: chance levels, intervals, and comparisons."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,11 @@ from ccs.metrics import bias, bias_result, group_gaps, skew, stats
 from ccs.metrics.ranking import Ranking, cosines
 from tests.support.bias_sample import example
 
+ALL = skew.METRICS + group_gaps.PREFERENCES
 
-@pytest.mark.parametrize("tilt", [0.0, 6.0])
-def test_intervals_keep_to_what_the_metric_can_be(tilt):
-    """Near 0, where nothing is skewed, and at the ceiling."""
+
+@pytest.mark.parametrize("tilt", [0.0, 6.0])  # near 0, and near the ceiling
+def test_intervals_stay_within_range_of_metric(tilt):
     images, texts, groups = example(n=120, tilt=tilt)
     for draws in (40, 500):
         measured = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
@@ -23,7 +24,7 @@ def test_intervals_keep_to_what_the_metric_can_be(tilt):
         assert measured.metrics["AUC"].high.max() <= 1
 
 
-def test_chance_is_what_random_rankings_score():
+def test_chance_level_matches_random_rankings():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)
     random = [cosines(texts, rng.standard_normal((300, 6))) for _ in range(150)]
@@ -31,17 +32,17 @@ def test_chance_is_what_random_rankings_score():
     for name in skew.METRICS:
         chance = results[0].metrics[name]
         means = np.array([r.metrics[name].mean.value for r in results])
-        singles = np.concatenate([r.metrics[name].values for r in results])
+        values = np.concatenate([r.metrics[name].values for r in results])
         assert chance.chance_mean.value == pytest.approx(means.mean(), rel=0.06)
-        inside = (singles >= chance.chance.low) & (singles <= chance.chance.high)
+        inside = (values >= chance.chance.low) & (values <= chance.chance.high)
         assert 0.93 < inside.mean() < 0.995  # counts are whole numbers, so not exactly 0.95
-        # Rankings of one embedding are alike, so their mean spreads more than that of independent ones.
+        # Rankings by one set of embeddings correlate, so their mean varies more.
         inside = (means >= chance.chance_mean.low) & (means <= chance.chance_mean.high)
         assert 0.8 < inside.mean() < 0.99
 
 
 @pytest.mark.parametrize("groups", [np.repeat(["a", "b"], 60), np.tile(["a", "b", "c"], 40)])
-def test_a_gallery_of_identical_pictures_is_at_chance_and_its_ties_are_counted(groups):
+def test_identical_images_score_at_chance_with_ties_counted(groups):
     images, texts = np.ones((120, 6)), np.random.default_rng(0).standard_normal((20, 6))
     question = Ranking(texts, groups, 30)
     measured = bias.measure(images, question, metrics=ALL, draws=500)
@@ -51,12 +52,12 @@ def test_a_gallery_of_identical_pictures_is_at_chance_and_its_ties_are_counted(g
     assert measured.metrics["AUC"].values == pytest.approx(0.5)
     assert (measured.ties == 90).all()
     assert bias.means(images, question)["MaxSkew"] == pytest.approx(measured.max_skew.mean.value)
-    assert len({tuple(top) for top in measured.top.tolist()}) > 3  # each prompt has its own order
+    assert len({tuple(top) for top in measured.top.tolist()}) > 3  # prompts break ties in different orders
 
 
 @pytest.mark.parametrize("with_pools", [False, True])
-def test_pairs_that_rank_next_to_each_other_have_their_own_chance_level(with_pools):
-    """The chance of random rankings is too high for them; shuffling within pairs, here one by one, isn't."""
+def test_chance_within_pairs_matches_shuffled_pairs(with_pools):
+    """The chance level of random rankings is too high for pairs of images that rank next to each other."""
     rng = np.random.default_rng(0)
     scenes = np.repeat(rng.standard_normal((150, 6)), 2, axis=0)
     images, units = scenes + 0.02 * rng.standard_normal((300, 6)), np.repeat(np.arange(150), 2)
@@ -68,47 +69,46 @@ def test_pairs_that_rank_next_to_each_other_have_their_own_chance_level(with_poo
     measured, chance = result.max_skew, result.within_units
     assert chance.low <= measured.mean.value <= chance.high < measured.chance_mean.low
     drawn = []
-    for _ in range(300):
-        for pair in range(150):
-            groups[2 * pair : 2 * pair + 2] = rng.permutation(["a", "b"])
+    for _ in range(150):
+        groups = rng.permuted(groups.reshape(150, 2), axis=1).ravel()
         drawn.append(bias.means(images, Ranking(texts, groups, 21, pools, units))["MaxSkew"])
     assert chance.value == pytest.approx(np.mean(drawn), abs=0.01)
     assert (chance.low, chance.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
-    alone = bias.Measuring(Ranking(texts, groups, 21, units=np.arange(300)), draws=40)
-    assert alone(scores, within_units=True).within_units is None
+    unpaired = bias.Measuring(Ranking(texts, groups, 21, units=np.arange(300)), draws=40)
+    assert unpaired(scores, within_units=True).within_units is None
 
 
-def test_each_metric_says_which_group_it_prefers():
-    """The first group leads the top, the second has the highest mean."""
+def test_preferred_group_depends_on_metric():
+    """Group a leads the top; group b has the highest mean."""
     groups = np.repeat(["a", "b", "c"], 40)
     scores = np.concatenate([[0.9] * 10 + [0.0] * 30, [0.5] * 40, [0.1] * 40])
     images = np.column_stack([scores, np.sqrt(1 - scores**2)])
     measured = bias.measure(images, Ranking([[1.0, 0.0]], groups, 10), metrics=ALL, draws=40)
-    groups_of = {name: measured.preferred_group(name, 0)[0] for name in ALL}
-    assert groups_of == {"MaxSkew": "a", "NDKL": ""} | dict.fromkeys(group_gaps.PREFERENCES, "b")
+    preferred = {name: measured.preferred_group(name, 0)[0] for name in ALL}
+    assert preferred == {"MaxSkew": "a", "NDKL": ""} | dict.fromkeys(group_gaps.PREFERENCES, "b")
 
 
-def test_plans_are_compared_on_the_same_draws():
+def test_ablations_are_compared_on_same_draws():
     images, texts, groups = example(n=600, o=12, tilt=1.5)
     noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
     fair = images.copy()
     fair[groups == "g0", 0] -= 1.5
-    plans = [cosines(texts, of) for of in (images, images, images + 0.05 * noise, fair)]
-    base, same, nudged, mended = bias.measure_ablations(plans, Ranking(texts, groups, 90))
+    scores = [cosines(texts, of) for of in (images, images, images + 0.05 * noise, fair)]
+    base, same, noisy, fairer = bias.measure_ablations(scores, Ranking(texts, groups, 90))
     assert bias_result.compare_bias(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
-    paired = bias_result.compare_bias(nudged, base)
-    alone = base.max_skew.mean
-    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
-    lowered = bias_result.compare_bias(mended, base)
+    paired = bias_result.compare_bias(noisy, base)
+    single = base.max_skew.mean
+    assert paired.high - paired.low < 0.5 * (single.high - single.low)
+    lowered = bias_result.compare_bias(fairer, base)
     assert lowered.high < 0
     assert lowered.p_value < 0.01
-    third = mended.max_skew.values[2] - base.max_skew.values[2]
-    assert bias_result.compare_bias(mended, base, prompt=2).value == pytest.approx(third)
+    third = fairer.max_skew.values[2] - base.max_skew.values[2]
+    assert bias_result.compare_bias(fairer, base, prompt=2).value == pytest.approx(third)
     with pytest.raises(InputError, match="same images"):
         bias_result.compare_bias(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
 
 
-def test_an_occupation_ranks_its_own_pool_alone():
+def test_occupation_pools_are_ranked_separately():
     images, texts, groups = example(n=120, o=4)
     pools = np.arange(120) % 4 == np.arange(4)[:, None]
     measured = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
@@ -120,11 +120,11 @@ def test_an_occupation_ranks_its_own_pool_alone():
         chances = [result.chance_shares(at)[groups[0]].high for result, at in ((measured, row), (alone, 0))]
         assert chances[0] == chances[1]
     assert measured.max_skew.mean.value == pytest.approx(measured.max_skew.values.mean())
-    # Each pool is resampled by itself: one occupation's draws say nothing of another's.
+    # Pools are resampled independently of each other.
     assert abs(np.corrcoef(measured.max_skew.draws[:, :2].T)[0, 1]) < 0.6
 
 
-def test_chance_shares_are_those_of_random_rankings():
+def test_chance_shares_match_random_rankings():
     groups = np.array(["many"] * 150 + ["few"] * 50)
     rng = np.random.default_rng(4)
     drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
@@ -137,16 +137,13 @@ def test_chance_shares_are_those_of_random_rankings():
     assert measured.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
 
 
-ALL = skew.METRICS + group_gaps.PREFERENCES
-
-
-def test_means_are_those_of_the_whole_measure():
+def test_means_match_full_measurement():
     images, texts, groups = example(tilt=0.5)
     question, options = Ranking(texts, groups, 40), {"seed": 2, "logit_scale": 20.0}
     measured = bias.measure(images, question, draws=40, metrics=ALL, **options)
     names = ("MaxSkew", *group_gaps.PREFERENCES)
-    short = bias.means(images, question, names, **options)
-    assert short == pytest.approx({name: measured.metrics[name].mean.value for name in names})
+    means = bias.means(images, question, names, **options)
+    assert means == pytest.approx({name: measured.metrics[name].mean.value for name in names})
     assert measured.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
     assert measured.metrics["AUC"].chance_mean.low > 0.5
     auc = measured.metrics["AUC (cross-fitted)"]

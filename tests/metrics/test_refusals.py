@@ -1,4 +1,4 @@
-"""Arrays that can't be measured are refused with the reason."""
+"""Invalid arrays are rejected with an error that names the cause."""
 
 from functools import partial
 
@@ -13,8 +13,11 @@ from ccs.metrics.ranking import Ranking
 UNITS, GROUPS = np.eye(6), np.array(["a", "b"] * 3)
 ranking, max_skew = partial(Ranking, UNITS[:2], GROUPS), partial(skew.max_skew, pool_counts={"a": 1, "b": 1})
 measure_accuracy = partial(accuracy.accuracy, UNITS, UNITS[:3])
-half, memberships = group_gaps.halves(np.arange(6) % 2, 0, units=np.zeros(6, int)), GROUPS == [["a"], ["b"]]
-REFUSED = [
+one_unit, memberships = (
+    group_gaps.halves(np.arange(6) % 2, 0, units=np.zeros(6, int)),
+    GROUPS == [["a"], ["b"]],
+)
+INVALID_CALLS = [
     (lambda: max_skew(["a", "b"], k=3), "at most the 2 ranked images"),
     (lambda: max_skew(["a", "x"], k=1), "'x'"),
     (lambda: max_skew(["a"], pool_counts={"a": -1}, k=1), "0 or more"),
@@ -25,8 +28,8 @@ REFUSED = [
     (lambda: bias.measure(UNITS * np.nan, ranking(2)), "6 rows are not"),
     (lambda: ranking(4, np.array([[True] * 3 + [False] * 3] * 2)), "the 3 ranked images"),
     (lambda: ranking(1, np.ones((3, 6), bool)), r"Pools of shape \(3, 6\) do not fit 2 x 6"),
-    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[0], UNITS, memberships, half), "two units"),
-    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[1], UNITS, memberships, half), "two units"),
+    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[0], UNITS, memberships, one_unit), "two units"),
+    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[1], UNITS, memberships, one_unit), "two units"),
     (lambda: preference.split(UNITS[:1], GROUPS), "2 different prompts"),
     (lambda: preference.split(UNITS, ["a"] * 6), "2 groups"),
     (lambda: preference.split(UNITS, ["a"] * 5 + ["b"]), "2 images"),
@@ -41,7 +44,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("ask", "why"), REFUSED)
-def test_what_cannot_be_measured_is_refused(ask, why):
-    with np.errstate(invalid="ignore"), pytest.raises(InputError, match=why):
-        ask()
+@pytest.mark.parametrize(("call", "message"), INVALID_CALLS)
+def test_invalid_arrays_are_rejected(call, message):
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match=message):
+        call()

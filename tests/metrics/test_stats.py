@@ -1,4 +1,4 @@
-"""Intervals and tests against scipy, plain loops and data with known answers."""
+"""Intervals and tests against SciPy, plain loops, and data with known answers."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 from ccs.metrics import stats
 
 
-def test_bootstrap_equals_scipys_percentile_bootstrap():
+def test_bootstrap_matches_scipy():
     values = np.random.default_rng(0).exponential(size=80)
     estimate = stats.bootstrap(values, draws=20_000)
-    other = scipy.stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1)
+    reference = scipy.stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1)
     assert estimate.value == pytest.approx(values.mean())
-    assert estimate.low == pytest.approx(other.confidence_interval.low, abs=0.01)
-    assert estimate.high == pytest.approx(other.confidence_interval.high, abs=0.01)
-    draws = np.random.default_rng(0).normal(0, 1, 64)  # so few give a normal interval
+    assert estimate.low == pytest.approx(reference.confidence_interval.low, abs=0.01)
+    assert estimate.high == pytest.approx(reference.confidence_interval.high, abs=0.01)
+
+
+def test_few_draws_give_normal_interval():
+    draws = np.random.default_rng(0).normal(0, 1, 64)
     estimate = stats.interval(1.0, draws)
     assert estimate.high - 1 == pytest.approx(1.959964 * draws.std(ddof=1))
     effect = stats.effect(1.0, draws)
@@ -25,15 +28,15 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
 
 @pytest.mark.parametrize("n", [1, 20, 400])
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_share_of_units_that_all_agree_has_an_interval(value, n):
+def test_unanimous_share_has_wilson_interval(value, n):
     estimate = stats.share_interval(stats.bootstrap(np.full(n, value)), n)
-    other = scipy.stats.binomtest(int(n * value), n).proportion_ci(method="wilson")
-    assert (estimate.low, estimate.high) == pytest.approx((other.low, other.high))
+    reference = scipy.stats.binomtest(int(n * value), n).proportion_ci(method="wilson")
+    assert (estimate.low, estimate.high) == pytest.approx((reference.low, reference.high))
     assert estimate.high - estimate.low > 3.8 / (n + 3.85)
 
 
 def plain_effect(value, draws):
-    """Interval and p by sorting and counting, one draw at a time."""
+    """Compute the interval and p-value by sorting and counting draws."""
     middle = sum(draws) / len(draws)
     moved = sorted(0.0 if draw == 0 else draw + value - middle for draw in draws)
     against = [draw * (1 if value > 0 else -1) for draw in moved]
@@ -44,10 +47,10 @@ def plain_effect(value, draws):
 
 
 @pytest.mark.parametrize("count", [500, 999, 2000])
-def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
-    """Smooth draws, lumped ones (one image of 370 differs), ones that are nearly all one number."""
+def test_interval_excludes_zero_exactly_if_p_is_below_5_percent(count):
+    """For smooth draws, for lumped ones (one image of 370 differs), and for nearly constant ones."""
     rng, significances = np.random.default_rng(7), set()
-    for trial in range(300):
+    for trial in range(120):
         value = (rng.normal(0, 1.5), -1.0, 0.0, 0.02)[trial % 4]
         smooth, lumped = rng.normal(value * 1.1, 0.5, count), -rng.poisson(abs(value), count)
         draws = (smooth, lumped / 370, np.where(rng.random(count) < 0.99, 0.4, value))[trial % 3]
@@ -59,63 +62,65 @@ def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
         assert touches or (effect.p_value <= 0.05) == (effect.low > 0 or effect.high < 0)
         significances.add(effect.p_value <= 0.05)
     assert significances == {True, False}
-    one_of_370 = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
-    assert one_of_370.high == 0
-    assert 0.3 < one_of_370.p_value < 0.5  # 37% of draws lack the image
 
 
-@pytest.mark.parametrize("tests", [1, 2])
-def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
-    """Of a family of three tests, and of several families."""
+def test_one_changed_image_is_not_significant():
+    effect = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
+    assert effect.high == 0
+    assert 0.3 < effect.p_value < 0.5  # 37% of draws lack the image
+
+
+@pytest.mark.parametrize("n_families", [1, 2])
+def test_random_set_is_significant_at_nominal_rate(n_families):
     rng = np.random.default_rng(5)
-    drawn = rng.normal(size=(600, 100, 3))
-    families = [stats.against_random(sample[0], sample[1:], tests=tests) for sample in drawn]
+    drawn = rng.normal(size=(300, 100, 3))  # three tests in a family
+    families = [stats.against_random(sample[0], sample[1:], tests=n_families) for sample in drawn]
     significant = np.mean([min(result.adjusted for result in family) <= 0.05 for family in families])
-    alone = np.mean([family[0].p_value <= 0.05 for family in families])
-    assert significant == pytest.approx(0.05 / tests, abs=0.02)
-    assert alone == pytest.approx(0.05, abs=0.02)
+    unadjusted = np.mean([family[0].p_value <= 0.05 for family in families])
+    assert significant == pytest.approx(0.05 / n_families, abs=0.02)
+    assert unadjusted == pytest.approx(0.05, abs=0.02)
 
 
-def test_what_is_detectable_is_shown_in_four_cases_of_five():
+def test_detectable_effect_has_80_percent_power():
     rng = np.random.default_rng(6)
     detections = {-1: 0, 1: 0}
-    for drawn in rng.normal(3, 2, size=(250, 201, 2)):
+    for drawn in rng.normal(3, 2, size=(150, 201, 2)):
         for sign in detections:
             moved = drawn[0] + [sign * stats.against_random(drawn[0], drawn[1:])[0].detectable, 0]
             detections[sign] += stats.against_random(moved, drawn[1:])[0].adjusted <= 0.05
-    assert detections[-1] / 250 == pytest.approx(0.8, abs=0.06)
-    assert detections[1] / 250 == pytest.approx(0.8, abs=0.06)
+    assert detections[-1] / 150 == pytest.approx(0.8, abs=0.06)
+    assert detections[1] / 150 == pytest.approx(0.8, abs=0.06)
 
 
-def test_a_place_among_random_sets():
+def test_rank_and_p_value_among_random_sets():
     (result,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 99)[:, None])
     assert (result.rank, result.of) == (1, 100)
     assert result.value == pytest.approx(-0.2)
     assert (result.p_value, result.adjusted) == (pytest.approx(0.01), pytest.approx(0.01))
     assert result.low < result.value < result.high < 0
-    # With ten sets no difference has a p of 5%.
+    # With ten sets no difference can reach a p of 5%.
     (few,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 10)[:, None])
     assert few.p_value == pytest.approx(1 / 11)
     assert np.isnan(few.detectable)
-    alike, varied = stats.against_random([0.6, 0.6], [[0.6, 0.5], [0.6, 0.7]])
-    assert np.isnan([alike.p_value, alike.adjusted]).all()
+    constant, varied = stats.against_random([0.6, 0.6], [[0.6, 0.5], [0.6, 0.7]])
+    assert np.isnan([constant.p_value, constant.adjusted]).all()
     assert varied.p_value == 1.0
 
 
-def test_conclusions():
-    for low, high, p_value, limit, expected, opposite in (
+def test_conclusion_follows_interval_limit_and_p():
+    for low, high, p_value, limit, below, above in (
         (-0.5, -0.1, 0.01, 0.0, "confirmed", "rejected"),
         (0.1, 0.5, 0.01, 0.0, "rejected", "confirmed"),
         (-0.5, -0.1, 0.2, 0.0, "inconclusive", "inconclusive"),  # after adjustment
         (-0.5, 0.1, 0.2, 0.3, "confirmed", "rejected"),
     ):
         effect = stats.Effect((low + high) / 2, low, high, p_value)
-        assert stats.conclusion(effect, expected="below", limit=limit) == expected
-        assert stats.conclusion(effect, expected="above", limit=limit) == opposite
+        assert stats.conclusion(effect, expected="below", limit=limit) == below
+        assert stats.conclusion(effect, expected="above", limit=limit) == above
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
-def test_benjamini_hochberg_is_scipys_and_leaves_out_tests_that_were_not_made(p_values):
+def test_benjamini_hochberg_matches_scipy_and_ignores_missing_tests(p_values):
     expected = scipy.stats.false_discovery_control(p_values) if p_values else []
     adjusted = stats.benjamini_hochberg([*p_values, np.nan])
     assert adjusted[:-1] == pytest.approx(expected)
