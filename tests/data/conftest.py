@@ -1,4 +1,4 @@
-"""Every test of the sets keeps local copies, and what it fetches, in a folder of its own."""
+"""Keep the caches and local copies of each test in its temporary folder."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.datasets_sample import allow_any_size
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def temporary_caches(tmp_path, monkeypatch):
     monkeypatch.setenv("CCS_DATA", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))

@@ -1,4 +1,4 @@
-"""Every registered set, read from a local copy with its schema on the Hub; and refusals by the Hub."""
+"""Registered datasets, read from local clones of their Hub repositories, and frames of videos."""
 
 import json
 import struct
@@ -16,45 +16,49 @@ from tests.support.datasets_sample import SOCIAL, clip, number_of, png, reposito
 
 
 @pytest.fixture
-def clone(tmp_path):
-    """Opens a set of which there is a local copy, laid out like its repository."""
+def open_clone(tmp_path):
+    """Returns a function that opens a registered dataset from a local clone of its repository."""
 
-    def make(name, **options):
-        like = name.removesuffix("-joined").removesuffix("-gender")
-        repository(tmp_path / name, SOURCES[name], *schemas()[like])
+    def open_clone(name, **options):
+        repository(tmp_path / name, SOURCES[name], *schemas()[name])
         return open_dataset(name, **options)
 
-    return make
+    return open_clone
 
 
-def test_classification(clone):
-    for name, classes, labels, count in (
+def image_numbers(data):
+    return [number_of(image) for image in data.images]
+
+
+def test_classification_datasets_have_classes_labels_and_templates(open_clone):
+    for name, classes, labels, template_count in (
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
         ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
         ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
         ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
     ):
-        dataset = clone(name)
+        dataset = open_clone(name)
         assert dataset.labels.tolist() == labels
         assert tuple(dataset.classes[label] for label in dataset.labels) == classes
-        assert [number_of(image) for image in dataset.images] == [0, 1, 2]
-        assert len(dataset.templates) == count
-        subsets = {key: [dataset.classes[i] for i in among] for key, among in dataset.subsets.items()}
+        assert image_numbers(dataset) == [0, 1, 2]
+        assert len(dataset.templates) == template_count
+        subsets = {key: [dataset.classes[i] for i in indices] for key, indices in dataset.subsets.items()}
         assert subsets == SOURCES[name].subsets
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
-def test_fairface_has_six_and_seven_races(clone, name):
-    gallery = clone(name)
+def test_fairface_has_six_and_seven_races(open_clone, name):
+    gallery = open_clone(name)
     assert gallery.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
     assert gallery.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
     assert gallery.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
-    assert gallery.k == {"race": 1, "race (seven)": 1, "gender": 1}  # 900 of 10,954, of four: one
+    # the paper's 900 of 10,954 images is less than 1 of 4
+    assert gallery.k == {"race": 1, "race (seven)": 1, "gender": 1}
     assert (gallery.occupations, gallery.templates) == (paper.occupations(), paper.templates())
 
 
-def test_fairface_as_its_authors_give_it(tmp_path):
+def test_fairface_opens_from_the_authors_csv_and_images(tmp_path):
     root = tmp_path / "fairface-0.25"
     (root / "val").mkdir(parents=True)
     for number in (1, 2):
@@ -62,84 +66,85 @@ def test_fairface_as_its_authors_give_it(tmp_path):
     rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
     gallery = open_dataset("fairface-0.25")
-    assert [number_of(image) for image in gallery.images] == [2, 1]
+    assert image_numbers(gallery) == [2, 1]
     assert gallery.skipped == ("fairface/val/3.jpg: no such file",)
     assert gallery.groups["race"].tolist() == ["Asian", "Asian"]
 
 
-def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_per_occupation(clone):
-    gallery = clone("socialcounterfactuals")
-    # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
-    assert [number_of(image) for image in gallery.images] == [*range(12), 13, 14]
+def test_socialcounterfactuals_has_a_pool_per_occupation(open_clone):
+    gallery = open_clone("socialcounterfactuals")
+    # Row 12 varies another attribute than race and gender. The paper doesn't have the occupation of row 15.
+    assert image_numbers(gallery) == [*range(12), 13, 14]
     assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL
-    # Rows whose attributes stand the other way around.
+    # Rows 13 and 14 name gender first.
     assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")
     assert (gallery.k, gallery.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
     assert [gallery.units.tolist().index(unit) for unit in gallery.units] == [0] * 6 + [6] * 6 + [12] * 2
-    # Chef has two images of one set, which has no halves, whatever their number.
+    # Both images of a chef are of one counterfactual set, which can't be split into halves.
     assert gallery.occupations == ("judge",)
     assert "occupation chef: only 2 images (sets: 1)" in gallery.notes
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has 12 images"):
-        clone("socialcounterfactuals", max_images=5)
+        open_clone("socialcounterfactuals", max_images=5)
 
 
-def brightness(frames):
+def frame_numbers(frames):
+    """Returns the number of each frame of a `clip` without other pixels, by its brightness."""
     return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
 
 
-@pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
-def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
-    frames = clips.frames(clip(tmp_path / "a.mp4"), count)
-    # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
-    assert brightness(frames) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+def test_frames_are_taken_from_the_middle_of_equal_intervals(tmp_path):
+    path = clip(tmp_path / "a.mp4")
+    for count in (1, 4, 5, 12, 40):
+        # reference: frame i is shown from i/10 to (i+1)/10 seconds
+        expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+        assert frame_numbers(clips.frames(path, count)) == expected
 
 
-def test_frames_are_turned_as_the_video_says(tmp_path):
+def test_frames_follow_the_rotation_in_video_metadata(tmp_path):
     bright_left = np.repeat(np.uint8([[[255], [0]]]), 32, axis=1).repeat(64, axis=0).repeat(3, axis=2)
     data = clip(tmp_path / "a.mp4", pixels=[bright_left] * 9).read_bytes()
     matrix = data.index(b"tkhd") + 44  # a quarter turn clockwise, as of a phone held upright
-    turned = data[:matrix] + struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 2**30) + data[matrix + 36 :]
-    (frame,) = clips.frames(turned, 1)
+    rotated = data[:matrix] + struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 2**30) + data[matrix + 36 :]
+    (frame,) = clips.frames(rotated, 1)
     top, bottom = np.split(np.asarray(frame, float), 2)
     assert top.mean() > bottom.mean() + 200
 
 
-def test_videos(tmp_path):
-    for name, frames, rows in (
+def test_truncated_video_repeats_its_last_frame(tmp_path):
+    path = clip(tmp_path / "a.mkv", seconds=2.5)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 6 // 10])
+    numbers = frame_numbers(clips.frames(path, 8))
+    assert len(numbers) == 8
+    assert numbers == sorted(numbers)
+    assert 5 < numbers[-1] == numbers[-2] < 24
+
+
+def test_video_datasets_have_frames_and_captions(tmp_path):
+    for name, frame_count, rows in (
         ("msrvtt", 12, [{"video_id": "video7", "video": "video7.mp4", "caption": "one"}]),
         ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two", " ", None]}]),
         ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
     ):
         root = tmp_path / name
         clip(root / "videos" / rows[0]["video"])
-        (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
-        wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
-        (root / SOURCES[name].annotations).write_text(json.dumps(wrong + rows))
-        (root / "raw.json").write_text("{}")  # other files of the repository do not matter
+        (root / "videos" / "broken.mp4").write_bytes(b"not a video")
+        unreadable = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
+        (root / SOURCES[name].annotations).write_text(json.dumps(unreadable + rows))
+        (root / "raw.json").write_text("{}")  # a file that isn't read
         dataset = open_dataset(name)
         assert len(dataset.clips) == len(dataset.captions) == 1
-        assert len(dataset.clips[0]) == frames
+        assert len(dataset.clips[0]) == frame_count
         assert dataset.captions[0] == (("one", "two") if name == "msvd" else ("one",))
         assert [entry.split(":")[0] for entry in dataset.skipped] == ["broken.mp4", "lost.mp4"]
         assert dataset.skipped[1] == "lost.mp4: no such file"
 
 
-def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path):
-    path = clip(tmp_path / "a.mkv", seconds=2.5)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 6 // 10])
-    brightnesses = brightness(clips.frames(path, 8))
-    assert len(brightnesses) == 8
-    assert brightnesses == sorted(brightnesses)
-    assert 5 < brightnesses[-1] == brightnesses[-2] < 24
-
-
-def test_the_registry_is_whole():
+def test_registry_is_complete_and_documented():
     assert as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for record in SOURCES.values():
         assert record.verified, record.name
         assert record.license, record.name
-    # Every dataset in the paper is registered under the name that the comparison uses.
     claims = [claim for key in report.TABLES for claim in report.claims(key) if claim.dataset]
-    looked_up_names = {name for claim in claims for name in report.dataset_names(claim)}
-    assert {name.removesuffix(" (as-published)") for name in looked_up_names} - {"fairface"} <= set(SOURCES)
+    dataset_names = {name for claim in claims for name in report.dataset_names(claim)}
+    assert {name.removesuffix(" (as-published)") for name in dataset_names} - {"fairface"} <= set(SOURCES)

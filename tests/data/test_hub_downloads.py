@@ -1,0 +1,187 @@
+"""Datasets downloaded through the `datasets` library from a local server with the Hub's protocol.
+
+huggingface_hub reads the endpoint when it is imported, so each test opens datasets in a new process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ccs.data import SOURCES
+from tests.support.datasets_sample import as_parquet, cells, clip, repository, schemas, tar_of, webdataset
+from tests.support.hub_server import Hub, Repository, refuse
+
+SCRIPT = """
+import json, pickle, sys
+from ccs.errors import InputError
+from ccs.data.open import open_dataset
+from tests.support.datasets_sample import allow_any_size
+
+allow_any_size()
+answers = []
+for name, max_images in json.load(sys.stdin):
+    try:
+        data = open_dataset(name, max_images=max_images)
+        data = pickle.loads(pickle.dumps(data))  # as for the other processes of a run
+    except InputError as error:
+        answers.append(str(error))
+        continue
+    answer = {"source": data.source, "fingerprint": data.fingerprint}
+    if hasattr(data, "captions"):
+        answer["captions"] = data.captions
+    else:
+        answer["numbers"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
+        answer["labels"] = [data.classes[label] for label in data.labels]
+    answers.append(answer)
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with Hub() as hub:
+        yield hub
+
+
+def open_in_process(hub, folder, requests, **environment):
+    """Opens datasets, given by name and maximum of images, in a new process with its caches in a folder.
+
+    Returns what `SCRIPT` answers: source, fingerprint, and content of each dataset, or the error message.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
+    caches = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "CCS_DATA": str(folder / "data")}
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        env={**inherited, **quiet, **caches, "PYTHONPATH": os.getcwd(), **environment},
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return json.loads(process.stdout)
+
+
+def read_files(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def serve_dataset(hub, name, tmp_path, files=None):
+    """Serves a registered dataset at its revision; without `files`, the few rows of its schema."""
+    source = SOURCES[name]
+    if files is None:
+        files = read_files(repository(tmp_path / name, source, *schemas()[name]))
+    served = hub.repositories["datasets", source.hub] = Repository(private=False)
+    served.tags[source.revision] = served.commit(dict(files), "data")
+    return served
+
+
+UNAVAILABLE = {
+    "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
+    "cifar100": "'cifar100' has no column 'label'; its columns are klass.",
+    "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
+    "fairface-1.25": "needs a file or revision that 'HuggingFaceM4/FairFace' no longer has",
+    "oxford-pets-first-word": "was not found on the Hub as 'pcuenq/oxford-pets'",
+}
+
+
+def serve_unavailable_datasets(hub, folder):
+    """Serves a gated dataset, another column, no data, and no such revision; the fifth has no repository."""
+    serve_dataset(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
+    features, _ = schemas()["cifar100"]
+    features = {"img": features["img"], "klass": features["fine_label"]}
+    changed = repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
+    serve_dataset(hub, "cifar100", folder, read_files(changed))
+    serve_dataset(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
+    serve_dataset(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of the served files and of the caches of `answers`."""
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="module")
+def answers(hub, folder):
+    """The answers of one process by (name, maximum of images), each a list in order of its requests."""
+    serve_dataset(hub, "cifar10", folder)
+    # A renamed repository: the Hub redirects from the old name.
+    hub.repositories["datasets", "new-owner/food101"] = serve_dataset(hub, "food101", folder)
+    del hub.repositories["datasets", "ethz/food101"]
+    hub.faults["/ethz/food101"] = lambda request: refuse(
+        307, "moved", Location=request.environ["RAW_URI"].replace("ethz", "new-owner", 1)
+    )
+    archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
+    serve_dataset(hub, "country211", folder, archive).commit(
+        {"README.md": b"emptied\n"}, "after the revision"
+    )
+    serve_unavailable_datasets(hub, folder)
+    requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
+    splits = {
+        f"data/{split}.parquet": as_parquet(cells(4), label=["a", "b"] * 2) for split in ("test", "train")
+    }
+    hub.put("datasets", "user/photos", {**splits, "README.md": b"never downloaded"})
+    requests += [(name, None) for name in ("user/photos", *UNAVAILABLE)]
+    by_request = {}
+    for request, answer in zip(requests, open_in_process(hub, folder, requests), strict=True):
+        by_request.setdefault(request, []).append(answer)
+    return by_request
+
+
+def commit_of(hub, name):
+    return hub.repositories["datasets", name].commits[-1].sha
+
+
+def test_whole_datasets_are_downloaded_and_samples_streamed(hub, answers):
+    (cifar,), (food,) = answers["cifar10", None], answers["food101", None]
+    assert (cifar["labels"], cifar["numbers"]) == (["cat", "airplane", "truck"], [0, 1, 2])
+    assert cifar["source"] == f"uoft-cs/cifar10 plain_text {commit_of(hub, 'uoft-cs/cifar10')} (split test)"
+    sample, second_sample = answers["food101", 2]
+    assert len(sample["numbers"]) == len(set(sample["numbers"])) == 2
+    label_by_number = dict(zip(food["numbers"], food["labels"], strict=True))
+    assert label_by_number == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
+    assert [label_by_number[number] for number in sample["numbers"]] == sample["labels"]
+    assert second_sample == sample
+    (countries,) = answers["country211", None]
+    assert (countries["labels"], countries["numbers"]) == (["Canada", "Andorra", "Canada"], [0, 1, 2])
+    downloads = [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
+    assert downloads
+    assert not [line for line in downloads if "other-" in line]  # of the split that isn't read
+
+
+@pytest.mark.parametrize("name", UNAVAILABLE)
+def test_unavailable_dataset_has_a_clear_error(answers, name):
+    (answer,) = answers[name, None]
+    assert UNAVAILABLE[name] in answer
+    assert "\n" not in answer
+    assert name == "cifar100" or f"$CCS_DATA/{name}" in answer
+
+
+def test_downloaded_dataset_opens_offline(hub, folder, answers):
+    requests = [["user/photos", None], ["user/photos:train", None]]
+    offline, missing_split = open_in_process(hub, folder, requests, HF_HUB_OFFLINE="1")
+    assert answers["user/photos", None] == [offline]
+    assert "has no split 'train'; it has test" in missing_split
+
+
+def test_two_processes_join_an_archive_of_videos_once(hub, tmp_path):
+    entries = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(2)]
+    archive = tar_of({f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)})
+    parts = {f"v.tar.part-{i}": archive[i * 4096 : (i + 1) * 4096] for i in range(-(-len(archive) // 4096))}
+    serve_dataset(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(entries).encode(), **parts})
+    with ThreadPoolExecutor(2) as pool:
+        (first,), (second,) = pool.map(lambda _: open_in_process(hub, tmp_path, [["msvd", None]]), range(2))
+    assert first == second
+    assert first["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
+    assert first["source"] == f"friedrichor/MSVD {commit_of(hub, 'friedrichor/MSVD')}"
+    downloads = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
+    assert len(downloads) == len(parts)
+    (joined,) = (tmp_path / "home/clip-ccs/msvd").rglob("v.tar")
+    assert joined.read_bytes() == archive
