@@ -95,7 +95,7 @@ def plain(visual: Any, x: Any) -> Any:
 
 
 def zeroed(encoder: Any, heads: Heads) -> Any:
-    """Copy an encoder and scale the columns of heads in its output projections, found by modules' names.
+    """Copy an encoder and scale the columns of heads in its output projections, by the names of its modules.
 
     Args:
         encoder: An image or text encoder of open_clip, timm, or transformers, or a model with one encoder.
@@ -139,10 +139,10 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         off = HeadSet(list(encoder.heads)[::3])
         before, after = plain(visual, x), plain(zeroed(visual, off), x)
         if float((before - after).abs().max()) < 1e-3:
-            raise RuntimeError(f"{name}: the plan changes nothing, so nothing is compared.")
+            raise RuntimeError(f"{name}: the ablation changes nothing, so nothing is compared.")
         direct, remainder = encoder.contributions(encoder.embed_and_read(x)[1])
-        plans = (encoder.embed(x, [off])[0] - after).abs().max()
-        return float(plans), float((direct.sum(1) + remainder - before).abs().max())
+        ablation = (encoder.embed(x, [off])[0] - after).abs().max()
+        return float(ablation), float((direct.sum(1) + remainder - before).abs().max())
 
     as_made = errors()
     first = encoder.first_prunable_layer
@@ -158,8 +158,8 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
             "contributions of scored heads": lambda: encoder.contributions(
                 encoder.embed_and_read(x, heads=encoder.heads)[1], encoder.heads
             ),
-            "1 plan": lambda: encoder.embed(trunk, apart[:1]),
-            "4 plans": lambda: encoder.embed(trunk, apart),
+            "1 set": lambda: encoder.embed(trunk, apart[:1]),
+            "4 sets": lambda: encoder.embed(trunk, apart),
         },
         repeats,
     )
@@ -173,13 +173,13 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         "architectures": len(accepted),
         "tags": sum(len(open_clip.list_pretrained_tags_by_model(architecture)) for architecture in accepted),
         "measured": family.measured,
-        "plans_error": as_made[0],
+        "ablation_error": as_made[0],
         "contributions_error": as_made[1],
-        "sharp_plans_error": sharp[0],
+        "sharp_ablation_error": sharp[0],
         "sharp_ours_to_exact_error": float((encoder.embed(x)[0] - exact).abs().max()),
         "sharp_open_clips_to_exact_error": float((plain(visual, x) - exact).abs().max()),
-        "plan": seconds["1 plan"] / seconds["plain"],
-        "plan_of_4": seconds["4 plans"] / 4 / seconds["plain"],
+        "one_set": seconds["1 set"] / seconds["plain"],
+        "one_of_4_sets": seconds["4 sets"] / 4 / seconds["plain"],
         "contributions": seconds["contributions"] / seconds["plain"],
         "contributions_of_scored": seconds["contributions of scored heads"] / seconds["plain"],
         "rank": rank,
@@ -245,7 +245,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         errors = [f"{row[key]:.0e}" for key in row if key.endswith("_error")]
         costs = [
-            f"{row[key]:.2f}" for key in ("plan", "plan_of_4", "contributions", "contributions_of_scored")
+            f"{row[key]:.2f}"
+            for key in ("one_set", "one_of_4_sets", "contributions", "contributions_of_scored")
         ]
         counts = [row["family"], row["architectures"], row["tags"], row["measured"]]
         lines.append("| " + " | ".join(map(str, [*counts, *errors, *costs, row["rank"]])) + " |")

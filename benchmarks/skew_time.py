@@ -1,11 +1,11 @@
-"""Time of the bias figures once embeddings are there: FairFace's size, every plan of the study.
+"""Time of the bias metrics after embedding, for FairFace and every ablation set of the paper.
 
-`python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
-at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
-all bias tables of one model of the study at full size instead, from random embeddings
-(docs/reproduce-the-paper.md), shared by as many processes as `--processes` says, each with a core of its own.
-`--ratio` makes FairFace's alone, by one process on one core, by one on all cores, and by two with a core
-each, and prints the ratios: about five minutes. `--plans N --random N` makes fewer.
+`python -m benchmarks.skew_time` prints seconds with and without NDKL, and those of a plain computation (one
+prompt at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--paper` it
+computes all bias tables of one of the paper's models at full size instead, from random embeddings
+(docs/reproduce-the-paper.md), in `--processes` processes with one core each. `--ratio` computes only
+FairFace's tables, in one process on one core, in one on all cores, and in two with a core each. It prints
+the ratios, in about five minutes. `--ablations N --random N` sets the numbers of ablation sets.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ccs.metrics.ranking import Ranking, cosines
 from ccs.metrics.skew import METRICS, max_skew
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
-PLANS, DRAWS = 40, 500
+ABLATIONS, DRAWS = 40, 500
 # Images of each of FairFace's six races in its validation split.
 RACES = {"White": 2085, "Latino": 1623, "Indian": 1516, "Asian": 2965, "Black": 1556, "Middle Eastern": 1209}
 
 
-def plans() -> list[np.ndarray]:
-    """Image embeddings of each plan: one base, moved a little by each."""
+def ablated_embeddings() -> list[np.ndarray]:
+    """Return image embeddings for each ablation set: a common base with small changes."""
     rng = np.random.default_rng(0)
     base = rng.standard_normal((IMAGES, WIDTH), dtype=np.float32)
-    return [base + 0.2 * rng.standard_normal((IMAGES, WIDTH), dtype=np.float32) for _ in range(PLANS)]
+    return [base + 0.2 * rng.standard_normal((IMAGES, WIDTH), dtype=np.float32) for _ in range(ABLATIONS)]
 
 
 def plain(images: np.ndarray, texts: np.ndarray, groups: np.ndarray) -> list[float]:
-    """Compute the MaxSkew of each occupation, the obvious way.
+    """Compute the MaxSkew of each occupation with a plain loop.
 
     Args:
         images: Image embeddings [n, D].
@@ -63,7 +63,7 @@ def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
     Args:
         name: The gallery's name.
         n: Number of people.
-        k: Attribute -> the K of MaxSkew@K; only these attributes are kept.
+        k: Attribute -> the K of MaxSkew@K; only these attributes are used.
         pools: Each occupation ranks its own people, in sets of twelve, rather than all.
     """
     rng = np.random.default_rng(2)
@@ -84,11 +84,13 @@ def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
     )
 
 
-def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned: bool = False) -> float:
+def paper_tables(
+    n_ablations: int, n_random: int, processes: int, few: bool = False, pinned: bool = False
+) -> float:
     """Measure the wall-clock seconds of the bias tables of one model, shared by processes as in a run.
 
     Args:
-        n_plans: Number of ablation sets.
+        n_ablations: Number of ablation sets.
         n_random: Number of random sets.
         processes: Number of processes.
         few: Use FairFace's table with one padding only.
@@ -96,36 +98,36 @@ def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned
     """
     wall = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
-        workload = n_plans, n_random, processes
+        workload = n_ablations, n_random, processes
         ran = [pool.submit(share, *workload, part, few, pinned) for part in range(processes)]
         times = ", ".join(f"{future.result():.0f}" for future in ran)
     wall = time.perf_counter() - wall
     on = "a core each" if pinned else "all cores"
     print(
-        f"{n_plans} plans and {n_random} random sets, {processes} on {on}: {wall:.0f} s, {times} of processor"
+        f"{n_ablations} + {n_random} ablation sets, {processes} on {on}: {wall:.0f} s, {times} of processor"
     )
     return wall
 
 
-def ratio(n_plans: int, n_random: int) -> None:
+def ratio(n_ablations: int, n_random: int) -> None:
     """Print how many times as fast two processes are as one.
 
     Args:
-        n_plans: Number of ablation sets.
+        n_ablations: Number of ablation sets.
         n_random: Number of random sets.
     """
-    shared = study(n_plans, n_random, 2, few=True, pinned=True)
+    shared = paper_tables(n_ablations, n_random, 2, few=True, pinned=True)
     for pinned in (True, False):
-        alone = study(n_plans, n_random, 1, few=True, pinned=pinned)
+        alone = paper_tables(n_ablations, n_random, 1, few=True, pinned=pinned)
         cores = "one core" if pinned else "all cores"
         print(f"two processes: {alone / shared:.2f} times as fast as one on {cores}")
 
 
-def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pinned: bool) -> float:
+def share(n_ablations: int, n_random: int, processes: int, part: int, few: bool, pinned: bool) -> float:
     """Compute one process's share of the bias tables: FairFace and SocialCounterfactuals, both forms of each.
 
     Args:
-        n_plans: Number of ablation sets.
+        n_ablations: Number of ablation sets.
         n_random: Number of random sets.
         processes: Number of processes.
         part: The number of this process, from 0.
@@ -142,24 +144,26 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
         sets.append(gallery("fairface-1.25", IMAGES, {"race": K, "gender": K}, False))
         sets.append(gallery("socialcounterfactuals", 171_000, {"race": 12, "gender": 4}, True))
         sets.append(gallery("socialcounterfactuals-gender", 171_000, {"gender": 4}, True))
-    offs = [HeadSet(), *(HeadSet([Head(8 + i // 48, i % 48)]) for i in range(n_plans + n_random))]
-    plans = [AblationSet("none", None, offs[0], "")]
-    plans += [AblationSet(f"concept:{i}", None, off, "") for i, off in enumerate(offs[1 : n_plans + 1])]
-    plans += [AblationSet("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
+    head_sets = [HeadSet(), *(HeadSet([Head(8 + i // 48, i % 48)]) for i in range(n_ablations + n_random))]
+    ablations = [AblationSet("none", None, head_sets[0])]
+    ablations += [
+        AblationSet(f"concept:{i}", None, off) for i, off in enumerate(head_sets[1 : n_ablations + 1])
+    ]
+    ablations += [AblationSet("random", i, off) for i, off in enumerate(head_sets[n_ablations + 1 :])]
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
     n_images = max(len(data.images) for data in sets)
     whole, noise = (rng.standard_normal((n_images, WIDTH), dtype=np.float32) for _ in range(2))
-    twice = 0.2 * np.concatenate([noise, noise], axis=1)  # each plan adds other columns
-    plans = measure.share_of(plans, part, processes)
+    twice = 0.2 * np.concatenate([noise, noise], axis=1)  # each set adds other columns
+    ablations = measure.share_of(ablations, part, processes)
     for data in sets:
         n, wall, processor = len(data.images), time.perf_counter(), time.process_time()
 
         def embeddings(off: HeadSet, n: int = n) -> np.ndarray:
-            return whole[:n] + twice[:n, WIDTH - offs.index(off) :][:, :WIDTH]
+            return whole[:n] + twice[:n, WIDTH - head_sets.index(off) :][:, :WIDTH]
 
         rows = measure.Evaluation(
-            data=data, ablations=plans, texts=texts, embeddings=embeddings, as_published=True
+            data=data, ablations=ablations, texts=texts, embeddings=embeddings, published=embeddings
         ).rows()
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         spent = f"{wall:8.1f} s, {processor:.1f} of processor"
@@ -169,23 +173,23 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--study", action="store_true")
+    parser.add_argument("--paper", action="store_true")
     parser.add_argument("--ratio", action="store_true")
-    parser.add_argument("--plans", type=int, default=75)
+    parser.add_argument("--ablations", type=int, default=75)
     parser.add_argument("--random", type=int, default=60)
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
     if args.ratio:
-        ratio(args.plans, args.random)
+        ratio(args.ablations, args.random)
         return
-    if args.study:
+    if args.paper:
         enough = args.processes <= len(os.sched_getaffinity(0))
-        study(args.plans, args.random, args.processes, pinned=args.processes > 1 and enough)
+        paper_tables(args.ablations, args.random, args.processes, pinned=args.processes > 1 and enough)
         return
     rng = np.random.default_rng(1)
     groups = rng.permutation(np.repeat(list(RACES), list(RACES.values())))
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
-    embeddings = plans()
+    embeddings = ablated_embeddings()
     values: dict[str, float] = {}
     for name, metrics in (("MaxSkew", METRICS[:1]), ("MaxSkew, NDKL", METRICS)):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -195,12 +199,17 @@ def main() -> None:
         values[f"{name}: processor seconds"] = time.process_time() - cpu
     wall = time.perf_counter()
     slow = plain(embeddings[0], texts, groups)
-    values["plain, MaxSkew alone without interval: seconds"] = (time.perf_counter() - wall) * PLANS
+    values["plain, MaxSkew alone without interval: seconds"] = (time.perf_counter() - wall) * ABLATIONS
     values["largest difference from plain"] = float(np.abs(np.array(slow) - results[0].max_skew.values).max())
-    print(f"{IMAGES} images, {OCCUPATIONS} occupations, {PLANS} plans, K = {K}, {DRAWS} draws")
+    print(f"{IMAGES} images, {OCCUPATIONS} occupations, {ABLATIONS} ablation sets, K = {K}, {DRAWS} draws")
     for name, value in values.items():
         print(f"  {name:52s} {value:10.3g}")
-    setting = {"plans": PLANS, "draws": DRAWS, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
+    setting = {
+        "ablation_sets": ABLATIONS,
+        "draws": DRAWS,
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
     keep("skew_time", setting | values)
 
 

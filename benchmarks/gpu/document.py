@@ -78,8 +78,8 @@ def least_seconds(operations: Cost, peak: float, bandwidth: float) -> float:
 
 def expected() -> str:
     """The computed table as Markdown."""
-    heading = ["model", "GFLOP, plain", "contributions", "one more plan"]
-    heading += [f"moments, {gpu}" for gpu in GPUS] + [f"{MANY} plans, {gpu}" for gpu in GPUS]
+    heading = ["model", "GFLOP, plain", "contributions", "one more ablation set"]
+    heading += [f"moments, {gpu}" for gpu in GPUS] + [f"{MANY} ablation sets, {gpu}" for gpu in GPUS]
     rows = ["| " + " | ".join(heading) + " |", "|---|" + "---:|" * (len(heading) - 1)]
     rows += [f"| {name} | {' | '.join(_row(name))} |" for name in Bench.models]
     return "\n".join(rows) + "\n"
@@ -88,14 +88,17 @@ def expected() -> str:
 def _row(name: str) -> list[str]:
     clip = sample.untrained(name, "meta")
     encoder = Encoder(clip.visual)
-    x, offs = torch.empty(IMAGES, 3, *encoder.image_size, device="meta"), sample.plans(encoder.heads, MANY)
+    x, sets = (
+        torch.empty(IMAGES, 3, *encoder.image_size, device="meta"),
+        sample.ablations(encoder.heads, MANY),
+    )
     plain = cost(lambda: clip.encode_image(x))
     read = cost(lambda: encoder.contributions(encoder.embed_and_read(x)[1]))
-    one_plan, two_plans = (cost(lambda n=n: encoder.embed(x, offs[1 : 1 + n])) for n in (1, 2))
+    one_set, two_sets = (cost(lambda n=n: encoder.embed(x, sets[1 : 1 + n])) for n in (1, 2))
     moments = cost(lambda: encoder.embed_and_read(x, heads=encoder.heads))
-    many = cost(lambda: encoder.embed(x, offs))
+    many = cost(lambda: encoder.embed(x, sets))
     cells = [f"{total(plain) / IMAGES / 1e9:.1f}", f"{total(read) / total(plain):.2f}"]
-    cells += [f"{(total(two_plans) - total(one_plan)) / total(plain):.3f}"]
+    cells += [f"{(total(two_sets) - total(one_set)) / total(plain):.3f}"]
     cells += [f"{IMAGES / least_seconds(moments, single, moved):,.0f}" for single, _, moved in GPUS.values()]
     # Under autocast what is read and written has half the bytes.
     halves = [(flops, moved / 2) for flops, moved in many]

@@ -20,7 +20,7 @@ from ccs.model.model import Model
 from ccs.model.side import Contributions
 
 PART = "exactness"
-PLANS, TEXTS, K = 4, 400, 5
+ABLATION_SETS, TEXTS, K = 4, 400, 5
 ALLOWED = {torch.bfloat16: 5e-3, torch.float16: 1e-3}
 """Largest error of a coordinate of the unit embedding, by a few times what the type's digits leave."""
 
@@ -29,7 +29,7 @@ def lines(models: tuple[str, ...] = Bench.models) -> Iterator[Line]:
     """The lines of every architecture."""
     for name in models:
         at = partial(Line, PART, model=name)
-        yield at(f"{name}, embeddings and plans", "of a coordinate", 1e-5, partial(plans, name=name))
+        yield at(f"{name}, embeddings under ablation", "of a coordinate", 1e-5, partial(ablations, name=name))
         yield at(f"{name}, contributions", "of a coordinate", 1e-5, partial(contributions, name=name))
         yield at(f"{name}, moments", "of a head's largest", 1e-4, partial(moments, name=name))
         yield at(
@@ -42,11 +42,11 @@ def lines(models: tuple[str, ...] = Bench.models) -> Iterator[Line]:
     yield Line(PART, "MaxSkew", "from the CPU's", 0.04, skew, anywhere=False, model=models[0])
 
 
-def offs(model: Model) -> list[HeadSet]:
-    return sample.plans(model.heads, PLANS)
+def ablation_sets(model: Model) -> list[HeadSet]:
+    return sample.ablations(model.heads, ABLATION_SETS)
 
 
-def plans(bench: Bench, name: str) -> Measured:
+def ablations(bench: Bench, name: str) -> Measured:
     """Measure the largest error of embeddings with ablated heads.
 
     Args:
@@ -57,24 +57,24 @@ def plans(bench: Bench, name: str) -> Measured:
         RuntimeError: If the ablation sets change nothing.
     """
     model = sample.model(bench, name)
-    embeddings = model.embed_images(sample.pixels(model, bench.compared), offs(model))
+    embeddings = model.embed_images(sample.pixels(model, bench.compared), ablation_sets(model))
     expected = _reference(bench, name)
     changed = np.abs(expected[1:] - expected[0]).max()
     if changed < 1e-4:
-        raise RuntimeError("The plans change nothing, so nothing is compared.")
-    return float(np.abs(embeddings - expected).max()), f"plans change up to {changed:.1e}"
+        raise RuntimeError("The ablations change nothing, so nothing is compared.")
+    return float(np.abs(embeddings - expected).max()), f"ablations change up to {changed:.1e}"
 
 
 def _reference(bench: Bench, name: str) -> np.ndarray:
-    """open_clip's own pass on the CPU under each plan, by weights at zero: [plans, n, D]."""
+    """open_clip's own pass on the CPU under each ablation, by weights at zero: [ablations, n, D]."""
 
     def make() -> np.ndarray:
         here = sample.model(bench, name, "cpu")
         x, weights, rows = sample.pixels(here, bench.compared), here.clip.state_dict(), []
-        for off in offs(here):
+        for heads in ablation_sets(here):
             with torch.no_grad():
                 embedded = torch.func.functional_call(
-                    here.clip.visual, _visual(weights | changed_weights(here, WeightChange(off))), (x,)
+                    here.clip.visual, _visual(weights | changed_weights(here, WeightChange(heads))), (x,)
                 )
             rows.append(torch.nn.functional.normalize(embedded, dim=-1).numpy())
         return np.stack(rows)
@@ -159,19 +159,19 @@ def halves(bench: Bench, name: str, kind: torch.dtype) -> Measured:
     """
     model, half = sample.model(bench, name), sample.model(bench, name, kind=kind)
     x = sample.pixels(model, bench.compared)
-    halved, expected = (m.embed_images(x, offs(m)) for m in (half, model))
+    halved, expected = (m.embed_images(x, ablation_sets(m)) for m in (half, model))
     return float(np.abs(halved - expected).max()), f"cosine at least {(halved * expected).sum(-1).min():.5f}"
 
 
 def skew(bench: Bench) -> Measured:
-    """The largest difference over occupations and plans."""
+    """The largest difference over occupations and ablations."""
     name = bench.models[0]
     people = sample.gallery(bench, bench.ranked)
     skews = []
     for device in (bench.device, "cpu"):
         model = sample.model(bench, name, device)
         texts = model.embed_texts([f"a photo of a {occupation}" for occupation in people.occupations])
-        rows = model.embed_images(people.images, offs(model)[:2])
+        rows = model.embed_images(people.images, ablation_sets(model)[:2])
         ranking = Ranking(texts, people.groups["gender"], people.k["gender"])
         ranked = [measure(embeddings, ranking, draws=40) for embeddings in rows]
         skews.append(np.array([result.max_skew.values for result in ranked]))

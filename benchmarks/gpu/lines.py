@@ -25,7 +25,7 @@ class Bench:
     """What is run on, and how much of it: on a CPU few images and small models must do.
 
     folder: for files. models: architectures that are compared; timed: those that are timed; app: the one
-    that the app serves. compared, images: images at a time, of exactness and of speed; plans: of an
+    that the app serves. compared, images: images at a time, of exactness and of speed; ablations: sets of an
     evaluation; files: JPEG files; ranked, faces: pictures that are ranked, for MaxSkew and in the app.
     """
 
@@ -36,7 +36,7 @@ class Bench:
     app: str = "ViT-L-14"
     compared: int = 32
     images: int = 256
-    plans: int = 40
+    ablations: int = 40
     files: int = 4000
     ranked: int = 600
     faces: int = 600

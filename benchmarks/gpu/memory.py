@@ -1,4 +1,4 @@
-"""Memory of the device: peaks beside the plain pass's, and the batch that is chosen."""
+"""Memory of the device: peaks relative to a plain pass, and the chosen batch size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ccs.batch.compute.stages import Processes, Store
 from ccs.model.model import Model
 
 PART = "memory"
-KINDS = ("contributions", "one plan", "many plans", "moments")
+KINDS = ("contributions", "one ablation set", "many ablation sets", "moments")
 
 
 def lines(models: tuple[str, ...] = Bench.timed) -> Iterator[Line]:
@@ -29,7 +29,7 @@ def lines(models: tuple[str, ...] = Bench.timed) -> Iterator[Line]:
             work = partial(peak, name=name, kind=kind)
             yield at(f"{name}, {kind}", "of a plain pass's peak", 2.0, work, anywhere=False)
         work = partial(chosen, name=name)
-        yield at(f"{name}, the batch that is chosen", "of the device's memory", 0.9, work, anywhere=False)
+        yield at(f"{name}, the chosen batch size", "of the device's memory", 0.9, work, anywhere=False)
 
 
 def _peak(bench: Bench, work: Callable[[], object]) -> int:
@@ -52,12 +52,12 @@ def peak(bench: Bench, name: str, kind: str) -> Measured:
         kind: The computation, one of `KINDS`.
     """
     model = sample.model(bench, name)
-    x, offs = sample.pixels(model, bench.images), sample.plans(model.heads, bench.plans)
+    x, sets = sample.pixels(model, bench.images), sample.ablations(model.heads, bench.ablations)
     there = x.to(bench.device)
     work: dict[str, Callable[[], object]] = {
         "contributions": lambda: model.encoder.contributions(model.encoder.embed_and_read(there)[1]),
-        "one plan": lambda: model.encoder.embed(there, offs[1:2]),
-        "many plans": lambda: model.encoder.embed(there, offs),
+        "one ablation set": lambda: model.encoder.embed(there, sets[1:2]),
+        "many ablation sets": lambda: model.encoder.embed(there, sets),
         "moments": lambda: ccs.collect_moments(model, [there]),
     }
     reference = _peak(bench, lambda: plain(model, there))
@@ -82,8 +82,8 @@ def chosen(bench: Bench, name: str) -> Measured:
     """
     model = sample.model(bench, name)
     largest = _embedder(bench, model).batch_size
-    x, offs = sample.pixels(model, largest), sample.plans(model.heads, bench.plans)
+    x, sets = sample.pixels(model, largest), sample.ablations(model.heads, bench.ablations)
     torch.cuda.reset_peak_memory_stats(bench.device)
-    model.embed_images(x, offs, largest)
+    model.embed_images(x, sets, largest)
     whole = torch.cuda.get_device_properties(bench.device).total_memory
     return torch.cuda.max_memory_allocated(bench.device) / whole, f"{largest} images"

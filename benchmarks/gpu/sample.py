@@ -58,7 +58,7 @@ def untrained(name: str, device: str = "cpu") -> Any:
         torch.manual_seed(0)
         with torch.device(device):
             clip = open_clip.create_model(
-                source.open_clip_name, force_quick_gelu=source.quick_gelu, load_weights=False, device=device
+                name, force_quick_gelu=source.config["quick_gelu"], load_weights=False, device=device
             )
     finally:
         logging.disable(logging.NOTSET)
@@ -76,7 +76,7 @@ def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(seed))
 
 
-def plans(scored_heads: HeadSet, n: int, size: int = 8) -> list[HeadSet]:
+def ablations(scored_heads: HeadSet, n: int, size: int = 8) -> list[HeadSet]:
     """Return the empty ablation set, then random ones.
 
     Args:

@@ -24,8 +24,8 @@ def lines(models: tuple[str, ...] = Bench.timed) -> Iterator[Line]:
     for name in models:
         at = partial(Line, PART, model=name)
         yield at(f"{name}, contributions", unit, 1.0, partial(contributions, name=name))
-        yield at(f"{name}, one more plan", unit, 0.25, partial(plan, name=name))
-        yield at(f"{name}, many plans", "of what their tree says", 1.1, partial(tree, name=name))
+        yield at(f"{name}, one more ablation set", unit, 0.25, partial(ablation, name=name))
+        yield at(f"{name}, many ablation sets", "of the cost of their tree", 1.1, partial(tree, name=name))
         yield at(
             f"{name}, evaluation in bf16",
             "of one in float32",
@@ -88,12 +88,12 @@ def contributions(bench: Bench, name: str) -> Measured:
 
 
 def _apart(model: Model) -> list[HeadSet]:
-    """The dearest plans there are: no two agree in any layer that can be pruned."""
+    """Return the costliest ablation sets: no two agree in any layer that can be pruned."""
     layers = range(model.encoder.first_prunable_layer, model.n_layers)
     return [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
 
 
-def plan(bench: Bench, name: str) -> Measured:
+def ablation(bench: Bench, name: str) -> Measured:
     """Measure the time of one more ablation set relative to a plain pass.
 
     Args:
@@ -120,18 +120,18 @@ def tree(bench: Bench, name: str) -> Measured:
         different set of heads ablated up to there.
     """
     model, x = _images(bench, name)
-    trunk, apart, offs = model.encoder.trunk(x), _apart(model), sample.plans(model.heads, bench.plans)
+    trunk, apart, sets = model.encoder.trunk(x), _apart(model), sample.ablations(model.heads, bench.ablations)
     layers = range(model.encoder.first_prunable_layer, model.n_layers - 1)
-    nodes = [len({HeadSet(h for h in off if h.layer <= last) for off in offs}) for last in layers]
+    nodes = [len({HeadSet(h for h in off if h.layer <= last) for off in sets}) for last in layers]
     seconds = _seconds(
         bench,
         {
             "apart": lambda: model.encoder.embed(trunk, apart),
-            "tree": lambda: model.encoder.embed(trunk, offs),
+            "tree": lambda: model.encoder.embed(trunk, sets),
         },
     )
     predicted = seconds["apart"] / len(apart) * sum(nodes) / len(nodes)
-    return seconds["tree"] / predicted, f"{len(offs)} plans"
+    return seconds["tree"] / predicted, f"{len(sets)} ablation sets"
 
 
 def halves(bench: Bench, name: str) -> Measured:
@@ -142,16 +142,19 @@ def halves(bench: Bench, name: str) -> Measured:
         name: The architecture.
     """
     model, x = _images(bench, name)
-    half, offs = sample.model(bench, name, kind=torch.bfloat16), sample.plans(model.heads, bench.plans)
+    half, sets = (
+        sample.model(bench, name, kind=torch.bfloat16),
+        sample.ablations(model.heads, bench.ablations),
+    )
     seconds = _seconds(
         bench,
         {
-            "float32": lambda: model.encoder.embed(x, offs),
-            "bf16": lambda: half.encoder.embed(x, offs),
+            "float32": lambda: model.encoder.embed(x, sets),
+            "bf16": lambda: half.encoder.embed(x, sets),
             "plain": lambda: plain(model, x),
         },
     )
-    words = f"{seconds['bf16'] / seconds['plain']:.2f} of a plain pass in float32 for {len(offs)} plans"
+    words = f"{seconds['bf16'] / seconds['plain']:.2f} of a plain pass in float32 for {len(sets)} sets"
     return seconds["bf16"] / seconds["float32"], words
 
 
