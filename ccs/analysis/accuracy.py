@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ccs.analysis import inputs
-from ccs.analysis.result import Chart, Result, describe_model, value_columns, warn_if_small
+from ccs.analysis.result import NO_CHANGE, Chart, Result, describe_model, value_columns, warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet, Intervention
@@ -111,14 +110,15 @@ def accuracy(
     ends = inputs.embed_ends(model, dataset.images, dataset.classes, dataset.templates, ablation)
     results = [zeroshot.accuracy(*pair, dataset.labels, seed) for pair in ends]
     before, after = results[0], results[-1]
-    change = zeroshot.compare_accuracies(after, before, seed=seed)
-    whole = {"class": ALL, "images": after.n} | value_columns(before.top1.value, after.top1, change)
+    change = NO_CHANGE if after is before else zeroshot.compare_accuracies(after, before, seed=seed)
+    whole = {"class": ALL, "n": after.n} | value_columns(before.top1.value, after.top1, change)
     labels = {"class": np.array(dataset.classes, object)[dataset.labels]}
-    of_class = _rates(labels, before, after).set_index("class").reindex(dataset.classes)
+    correct = before.correct, after.correct
+    of_class = zeroshot.group_rates(labels, *correct).set_index("class").reindex(dataset.classes)
     rows = pd.concat([pd.DataFrame([whole]), of_class.reset_index()], ignore_index=True)
-    rows["images"], groups = rows["images"].fillna(0).astype(int), pd.DataFrame()
+    rows["n"], groups = rows["n"].fillna(0).astype(int), pd.DataFrame()
     if attribute is not None:
-        groups = _rates(labels | {"group": dataset.groups[attribute]}, before, after)
+        groups = zeroshot.group_rates(labels | {"group": dataset.groups[attribute]}, *correct)
         groups = groups.sort_values("after", ignore_index=True, kind="stable")
     description = describe_model(model) | {
         "dataset": dataset.name,
@@ -137,19 +137,12 @@ def accuracy(
     ]
     return AccuracyTable(
         about=description,
-        rows=rows,
+        rows=rows.rename(columns={"n": "images"}),
         alike=same,
-        groups=groups,
+        groups=groups.rename(columns={"n": "images"}),
         doubt=" ".join(filter(None, doubts)) or None,
         skipped=dataset.skipped,
     )
-
-
-def _rates(
-    columns: dict[str, NDArray[Any]], before: zeroshot.Accuracy, after: zeroshot.Accuracy
-) -> pd.DataFrame:
-    rates = zeroshot.group_rates(columns, before.correct, after.correct)
-    return rates.rename(columns={"n": "images"})
 
 
 def identical_names(groups: tuple[tuple[str, ...], ...]) -> str | None:

@@ -15,7 +15,7 @@ from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.bias import rank_gallery
 from ccs.analysis.inputs import Embeddings, cross_groups, embed_names, embed_occupations
 from ccs.analysis.preference import measure_part_changes, part_rows
-from ccs.analysis.result import value_columns
+from ccs.analysis.result import NO_CHANGE, value_columns
 from ccs.data import BiasSet, ClassificationSet, Lazy
 from ccs.data.open import open_gallery
 from ccs.errors import InputError
@@ -272,7 +272,9 @@ def measure_embedded(
             max_skew_change=bias_result.compare_bias(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
             accuracy=accuracy.top1,
-            accuracy_change=zeroshot.compare_accuracies(accuracy, accuracies[0], seed=seed),
+            accuracy_change=NO_CHANGE
+            if accuracy is accuracies[0]
+            else zeroshot.compare_accuracies(accuracy, accuracies[0], seed=seed),
             parts=changes,
         )
         for skew, accuracy, changes in zip(skews, accuracies, parts, strict=True)

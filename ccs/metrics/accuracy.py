@@ -161,7 +161,9 @@ def compare_accuracies(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_00
     """
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
-    return stats.paired(ours.correct, baseline.correct, draws=draws, seed=seed)
+    changes = ours.correct.astype(float) - baseline.correct
+    drawn = stats.mean_draws(changes, draws, seed)
+    return stats.effect(float(changes.mean()), drawn, units=len(changes))
 
 
 # Rates of groups ------------------------------------------------------------------------------------------

@@ -119,7 +119,8 @@ def compare_recall(ours: Retrieval, baseline: Retrieval, metric: str, *, seed: i
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
         raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
     first, second = (_draws(side.ranks, ours.clips, 2000, seed)[metric] for side in (ours, baseline))
-    return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
+    change = ours.metrics[metric].value - baseline.metrics[metric].value
+    return stats.effect(change, first - second, units=int(ours.clips.max()) + 1)
 
 
 def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:

@@ -106,22 +106,20 @@ def minimum_detectable(estimate: Estimate) -> float:
     return (estimate.high - estimate.low) / (2 * DEVIATIONS) * DETECTABLE
 
 
-def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: float = 0.0) -> Conclusion:
-    """Decide whether an effect confirms or rejects a claim about its side of a limit.
+def conclusion(effect: Effect, *, expected: Literal["above", "below"]) -> Conclusion:
+    """Decide whether an effect confirms or rejects a claim about its sign.
 
     Args:
         effect: Difference with its interval and p-value.
-        expected: Side of `limit` on which the claim puts the effect.
-        limit: Boundary between the two sides. The p-value tests a difference from 0, so it counts only if
-            `limit` is 0.
+        expected: Side of 0 on which the claim puts the effect.
 
     Returns:
         "confirmed" if the whole interval lies on the expected side (and p is at most 5%), "rejected" if it
         lies on the other side, otherwise "inconclusive".
     """
-    if effect.low <= limit <= effect.high or not (limit or effect.is_significant):
+    if effect.low <= 0 <= effect.high or not effect.is_significant:
         return "inconclusive"
-    return "confirmed" if (effect.value > limit) == (expected == "above") else "rejected"
+    return "confirmed" if (effect.value > 0) == (expected == "above") else "rejected"
 
 
 def vector(values: ArrayLike, name: str, *, fewest: int = 1) -> Floats:
@@ -190,7 +188,7 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[F
     return np.minimum(low + shift, values), np.maximum(high + shift, values)
 
 
-def effect(value: float, draws: Floats) -> Effect:
+def effect(value: float, draws: Floats, *, units: int = 0) -> Effect:
     """Return a difference with its 95% interval and mid-p value, both from its bootstrap draws.
 
     The draws are shifted so that their mean equals the value, as in `interval`; a draw in which nothing
@@ -203,10 +201,15 @@ def effect(value: float, draws: Floats) -> Effect:
         value: Observed difference.
         draws: Resampled values of the difference [draws]. With fewer than 200 draws, the interval and p
             assume a normal distribution.
+        units: Number of resampling units of a difference between shares. If none of them changes, resampling
+            can't vary, and the interval ends at Wilson's limit for a share of 0.
 
     Returns:
         The effect.
     """
+    if units and not draws.any():
+        reach = float(wilson(0.0, units)[1])
+        return Effect(0.0, -reach, reach, 1.0)
     if len(draws) < FEW:
         return effect_of(value, float(draws.std(ddof=1)))
     unchanged = np.abs(draws) < _ROUNDING
@@ -236,8 +239,8 @@ def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> 
     return rng.multinomial(int(cells.sum()), cells / cells.sum(), size=draws)
 
 
-def _mean_draws(values: Floats, draws: int, seed: int) -> Floats:
-    """Bootstrap draws [draws] of the mean of the values [n]."""
+def mean_draws(values: Floats, draws: int, seed: int) -> Floats:
+    """Bootstrap the mean of values [n], and return the draws [draws]."""
     distinct, counts = np.unique(values, return_counts=True)
     cells = resampled_cells(counts, draws, np.random.default_rng(seed))
     return np.asarray(cells @ distinct / len(values), dtype=np.float64)
@@ -255,7 +258,7 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
         The mean with its interval.
     """
     array = vector(values, "values")
-    return interval(float(array.mean()), _mean_draws(array, draws, seed))
+    return interval(float(array.mean()), mean_draws(array, draws, seed))
 
 
 def wilson(share: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
@@ -283,27 +286,6 @@ def share_interval(estimate: Estimate, n: int) -> Estimate:
     """
     low, high = map(float, wilson(estimate.value, n))
     return estimate if 0 < estimate.value < 1 else Estimate(estimate.value, low, high)
-
-
-def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """Return the mean difference between values and a baseline for the same images, by paired bootstrap.
-
-    Args:
-        values: Numbers [n].
-        baseline: Numbers of the baseline [n], for the same images.
-        draws: Number of resamples.
-        seed: Random seed for resampling.
-
-    Returns:
-        The difference.
-
-    Raises:
-        InputError: If the two lists differ in length.
-    """
-    left, right = vector(values, "values"), vector(baseline, "baseline's values")
-    if len(left) != len(right):
-        raise InputError(f"A pair needs a value on both sides, but there are {len(left)} and {len(right)}.")
-    return effect(float((left - right).mean()), _mean_draws(left - right, draws, seed))
 
 
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:

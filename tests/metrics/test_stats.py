@@ -65,7 +65,8 @@ def test_interval_excludes_zero_exactly_if_p_is_below_5_percent(count):
 
 
 def test_one_changed_image_is_not_significant():
-    effect = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
+    changes = np.array([-1.0] + [0.0] * 369)
+    effect = stats.effect(changes.mean(), stats.mean_draws(changes, 10_000, 0), units=370)
     assert effect.high == 0
     assert 0.3 < effect.p_value < 0.5  # 37% of draws lack the image
 
@@ -107,16 +108,24 @@ def test_rank_and_p_value_among_random_sets():
     assert varied.p_value == 1.0
 
 
-def test_conclusion_follows_interval_limit_and_p():
-    for low, high, p_value, limit, below, above in (
-        (-0.5, -0.1, 0.01, 0.0, "confirmed", "rejected"),
-        (0.1, 0.5, 0.01, 0.0, "rejected", "confirmed"),
-        (-0.5, -0.1, 0.2, 0.0, "inconclusive", "inconclusive"),  # after adjustment
-        (-0.5, 0.1, 0.2, 0.3, "confirmed", "rejected"),
+def test_conclusion_follows_interval_and_p():
+    for low, high, p_value, below, above in (
+        (-0.5, -0.1, 0.01, "confirmed", "rejected"),
+        (0.1, 0.5, 0.01, "rejected", "confirmed"),
+        (-0.5, -0.1, 0.2, "inconclusive", "inconclusive"),  # after adjustment
     ):
         effect = stats.Effect((low + high) / 2, low, high, p_value)
-        assert stats.conclusion(effect, expected="below", limit=limit) == below
-        assert stats.conclusion(effect, expected="above", limit=limit) == above
+        assert stats.conclusion(effect, expected="below") == below
+        assert stats.conclusion(effect, expected="above") == above
+
+
+def test_unchanged_images_have_wilson_interval():
+    n = 100
+    unchanged = stats.effect(0.0, np.zeros(2000), units=n)
+    # Wilson's upper limit of 0 in n: z^2 / (n + z^2).
+    assert unchanged.high == -unchanged.low == pytest.approx(1.959964**2 / (n + 1.959964**2))
+    assert (unchanged.value, unchanged.p_value) == (0, 1)
+    assert stats.minimum_detectable(unchanged) > 0.05
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))

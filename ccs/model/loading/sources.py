@@ -307,6 +307,8 @@ def usable_device(name: str) -> torch.device:
         always = torch.cuda.is_available() and not os.environ.get("SPACES_ZERO_GPU")
         name = "cuda" if always else "cpu"
     try:
-        return torch.empty(0, device=torch.device(name)).device  # with its index, as in cuda:0
+        probe = torch.zeros(1, device=torch.device(name))
+        probe.tolist()  # fails on "meta", which has no values
+        return probe.device  # with its index, as in cuda:0
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"The device {name!r} can't be used here: {reason(error)[:200]}.") from None
