@@ -63,13 +63,13 @@ def quiet(stop: threading.Event, took: list[float], number: int) -> None:
         took: Receives the seconds of each click.
         number: The visitor's number, which sets its address.
     """
-    visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}").visit("tab=heads").whole()
+    visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}").visit("tab=heads").wait()
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
     while not stop.wait(PAUSE * random.uniform(0.5, 1.5)):
         start = time.perf_counter()
         try:
             if (status := visitor.send("heads/inspect", head=next(heads)).status_code) == 200:
-                visitor.take(visitor.last).whole()
+                visitor.read_regions(visitor.last_response).wait()
         except httpx.HTTPError:
             status = NO_ANSWER
         if status == 200:
@@ -85,13 +85,13 @@ def pupil(stop: threading.Event, took: list[float]) -> None:
         stop: Ends the visit.
         took: Receives the seconds of each answer.
     """
-    visitor = Visitor(ADDRESS, "127.0.3.1").visit("tab=heads").whole()
+    visitor = Visitor(ADDRESS, "127.0.3.1").visit("tab=heads").wait()
     while not stop.wait(random.uniform(5, 15)):
         start = time.perf_counter()
         for _ in range(random.choice((1, 2))):
             answer = visitor.send("heads/inspect", head=f"L{random.randrange(4, 8)}.H{random.randrange(6)}")
             REFUSED.append(answer.status_code)
-        visitor.take(answer).whole()
+        visitor.read_regions(answer).wait()
         took.append(time.perf_counter() - start)
 
 
@@ -144,7 +144,7 @@ def hostile(stop: threading.Event) -> None:
             for path, fields in forms:
                 _send(visitor, path, **fields)
             if chance.random() < 0.2:
-                visitor.whole()
+                visitor.wait()
             stop.wait(0.5)
         except (httpx.HTTPError, AssertionError):  # refused
             stop.wait(0.2)
@@ -255,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = max(2, round(args.minutes / 3))
     calm, busy, memories = [], [], []  # type: tuple[list[float], list[float], list[float]]
     with tempfile.TemporaryDirectory() as cache, served(PORT, GRADIO_TEMP_DIR=cache) as process:
-        Visitor(ADDRESS).visit().whole()
+        Visitor(ADDRESS).visit().wait()
         at_start = memory("VmRSS", process.pid)
         for _ in range(rounds):
             calm += part(args.minutes * 20 / rounds, False, process.pid)[0]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ccs.files import sha256
 from tests.support.hub_server import Hub, Repository
-from tests.support.llm_server import verdicts
+from tests.support.llm_server import encode_verdicts
 
 CONCEPTS = ("Locations", "Objects", "Animals", "Colors", "People")
 _PATCHES = 4
@@ -37,7 +37,7 @@ def answer(user: str, schema: Mapping[str, Any]) -> str:
     names = schema["required"]
     count = len(names)
     accepted = (count, count, count, 3, 3, 1, 0, 0)[kind % 8]  # gives high and low heads among 48
-    return verdicts({name: place < accepted for place, name in enumerate(names)})
+    return encode_verdicts({name: place < accepted for place, name in enumerate(names)})
 
 
 def reduce_work(draws: int, data: Path, *, small: bool) -> None:
@@ -76,10 +76,15 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
         data: The folder of datasets on disk.
     """
     from ccs.data import SOURCES
-    from tests.support.datasets_sample import allow_any_size, repository, schemas, webdataset
+    from tests.support.datasets_sample import (
+        allow_any_size,
+        dataset_schemas,
+        webdataset_bytes,
+        write_repository,
+    )
 
     allow_any_size()
-    known = schemas() | _further_schemas()
+    known = dataset_schemas() | _further_schemas()
     wanted = {n: record for n, record in SOURCES.items() if not record.sample}
     for name, record in wanted.items():
         here = folder / name
@@ -88,17 +93,17 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
             _videos(here, record.annotations)
         elif name == "country211":
             (here / "test").mkdir(parents=True, exist_ok=True)
-            (here / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
+            (here / "test" / "0.tar").write_bytes(webdataset_bytes([1, 0, 1]))
             (here / "classnames.txt").write_text("Andorra\nCanada\n")
         elif name == "cifar10-jpeg":
-            repository(data / name, SOURCES["cifar10"], *known["cifar10"])
+            write_repository(data / name, SOURCES["cifar10"], *known["cifar10"])
             continue
         else:
             features, rows = known[like]
             rows = {"label": [0] * _MOMENT_IMAGES} if name == "imagenet-val" else rows
             if record.kind == "bias":  # K is at most half of each pool, and each half of it has every group
                 rows = {column: list(cells) * 12 for column, cells in rows.items()}
-            repository(here, record, features, rows)
+            write_repository(here, record, features, rows)
         assert record.hub is not None
         served = hub.repositories.setdefault(("datasets", record.hub), Repository(private=False))
         files = _files(here)
@@ -137,11 +142,11 @@ def _merge_cards(first: bytes, second: bytes) -> bytes:
 
 def _videos(folder: Path, annotations: str) -> None:
     """Write three videos in an archive and their captions. The third is unreadable."""
-    from tests.support.datasets_sample import clip
+    from tests.support.datasets_sample import write_video
 
     rows = [{"video": f"video{i}.mp4", "video_id": f"video{i}", "caption": f"clip {i}"} for i in range(3)]
     for row in rows[:2]:
-        clip(folder / "unpacked" / row["video"], seconds=1.0)
+        write_video(folder / "unpacked" / row["video"], seconds=1.0)
     (folder / "unpacked" / rows[2]["video"]).write_bytes(b"no video")
     shutil.make_archive(str(folder / "videos"), "zip", folder / "unpacked")
     shutil.rmtree(folder / "unpacked")

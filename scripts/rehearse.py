@@ -148,12 +148,12 @@ class _Steps:
 
 def _models_in_the_app(models: Sequence[str]) -> list[str]:
     """Return the models whose scores the app shows when it is started on the published results."""
-    from tests.support.app_process import started
+    from tests.support.processes import start_app
     from tests.support.visitor import Visitor
 
     results = {"CCS_RESULTS": f"hf://datasets/{REPOSITORY}"}
     scored_models = []
-    with started({**os.environ, **results}) as (url, _), Visitor(url) as visitor:
+    with start_app({**os.environ, **results}) as (url, _), Visitor(url) as visitor:
         for name in models:
             visitor.open(model=name, tab="heads")
             if visitor.figure("heads")[0]["K"]:

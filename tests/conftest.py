@@ -46,13 +46,13 @@ def pytest_sessionfinish(session):
 
 
 @pytest.fixture(autouse=True)
-def one_fresh_gallery(monkeypatch):
+def use_one_fresh_gallery(monkeypatch):
     """Hold results out on one fresh gallery; eight take long."""
     monkeypatch.setattr("ccs.analysis.task.GALLERIES", 1)
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory):
+def shared_folder(tmp_path_factory):
     """`once(name, make)`: the folder that `make` filled, for all workers. Copy it to change it."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent / "once" if "PYTEST_XDIST_WORKER" in os.environ else root / "once"
@@ -70,9 +70,9 @@ def once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(once):
+def tiny_folder(shared_folder):
     """The folder of `tiny_model`."""
-    return once("models", lambda folder: write_tiny_model(folder / "tiny")) / "tiny"
+    return shared_folder("models", lambda folder: write_tiny_model(folder / "tiny")) / "tiny"
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +102,7 @@ def hub(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def pictures():
+def random_images():
     """`pictures(n)`: n random pictures, always the same, of sizes that are not the model's."""
 
     def make(n):

@@ -10,10 +10,10 @@ import pytest
 import ccs
 from ccs import results
 from ccs.cli import command_line
-from tests.support.app_process import run_python
-from tests.support.compute_sample import small_pool
+from tests.support.compute_sample import write_small_pool
 from tests.support.datasets_sample import write_images
 from tests.support.llm_server import LLMServer
+from tests.support.processes import run_python
 from tests.support.tiny_model import write_tiny_model
 
 COMPUTE = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv"
@@ -38,13 +38,13 @@ def score_gap(evidence):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, pictures):
+def study(tmp_path_factory, random_images):
     folder = tmp_path_factory.mktemp("study")
     write_tiny_model(folder / "my_clip")
-    write_images(folder / "pets", pictures(84)[60:], ["cat", "dog"])
-    people = {"file": write_images(folder / "faces", pictures(60)), "gender": ["she", "he", "they"] * 20}
+    write_images(folder / "pets", random_images(84)[60:], ["cat", "dog"])
+    people = {"file": write_images(folder / "faces", random_images(60)), "gender": ["she", "he", "they"] * 20}
     pd.DataFrame(people).to_csv(folder / "faces" / "labels.csv", index=False)
-    small_pool(folder).rename(folder / "my_texts.csv")
+    write_small_pool(folder).rename(folder / "my_texts.csv")
     return folder
 
 
@@ -53,12 +53,12 @@ def command(line):
     return command_line.main(shlex.split(line)[1:])
 
 
-def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
+def test_every_job_runs_with_custom_data(study, random_images, monkeypatch, capsys):
     monkeypatch.chdir(study)
-    with LLMServer(kind="compatible") as server:
+    with LLMServer(provider="compatible") as server:
         for line in COMMANDS:
             assert command(line.replace("URL", server.base_url)) == 0, line
-        assert server.asked
+        assert server.requests
     capsys.readouterr()
     gallery = ccs.open_gallery("faces", attribute="gender")
     settings = {"template": "a photo of a {}", "top": 6, "ablate": "L5.H1"}

@@ -19,7 +19,7 @@ import ccs
 from ccs.cli import command_line
 from ccs.results import schema
 from scripts import notebooks, reference_pages, site_pages
-from tests.support.app_process import ROOT, run_python, started
+from tests.support.processes import ROOT, run_python, start_app
 from tests.support.visitor import Visitor
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -130,11 +130,14 @@ def clone(tmp_path):
 def test_the_demo_computes_and_opens(clone):
     assert "README.md: ./run demo" in COMMANDS
     small = ("--max-images", "12", "--workers", "0", "--suite", "none")
-    with started(os.environ, ["./run", "demo", *small], clone) as (address, words), Visitor(address) as page:
+    with (
+        start_app(os.environ, ["./run", "demo", *small], clone) as (address, words),
+        Visitor(address) as page,
+    ):
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
         bundled = page.open(model="organism-control", tab="classify")["left"]
         assert " of 5, " in bundled  # whose tables are still there
-        assert "1 head off" in page.post("heads/toggle", head="L5.H3").whole()["strip"]
+        assert "1 head off" in page.post("heads/toggle", head="L5.H3").wait()["strip"]
         for path in ("api", "gradio_api/mcp/"):
             assert f"{address}{path}" in words
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grimp
 
-from tests.support.app_process import ROOT, run_python
+from tests.support.processes import ROOT, run_python
 
 
 def test_imports_go_one_way():

@@ -7,7 +7,7 @@ import pytest
 
 from benchmark.tests.locate_sample import evidence  # noqa: F401
 from ccs_benchmark import scoring
-from tests.conftest import hub, once, one_fresh_gallery, pictures, tiny_folder, tiny_model  # noqa: F401
+from tests.conftest import hub, random_images, shared_folder, tiny_folder, tiny_model, use_one_fresh_gallery  # noqa: F401
 
 
 @pytest.fixture(scope="module")

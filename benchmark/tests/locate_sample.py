@@ -16,7 +16,7 @@ NAMES = {"one": ("first name",), "two": ("second name",)}
 
 
 @pytest.fixture(scope="module")
-def evidence(tiny_folder, pictures):
+def evidence(tiny_folder, random_images):
     """Evidence of a model whose head WRITER writes strongly.
 
     The groups are the halves of what it writes. Prompts and the groups' names lie along the
@@ -27,7 +27,7 @@ def evidence(tiny_folder, pictures):
     with torch.no_grad():
         block = model.clip.visual.transformer.resblocks[WRITER.layer]
         block.attn.out_proj.weight[:, WRITER.head * d : (WRITER.head + 1) * d] *= 5
-    images = pictures(32)
+    images = random_images(32)
     written = model.contributions(images, HeadSet([WRITER])).direct[:, 0]
     _, _, directions = np.linalg.svd(written - written.mean(0), full_matrices=False)
     middle = model.embed_images(images).mean(0)

@@ -7,7 +7,7 @@ from ccs import Head
 from ccs.analysis.carriers import counterparts, gradient
 from ccs_benchmark.interventions import fallen
 from ccs_benchmark.modified_gradients import integrated, modified
-from tests.support.encoders import plain_pass
+from tests.support.reference_encoder import reference_pass
 
 HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
 
@@ -17,7 +17,7 @@ def of_both(evidence):
     """Embeddings and heads' outputs of each person, and those of the one of another group beside them."""
     people, visual = evidence.people.tokens, evidence.model.clip.visual
     others = people[torch.from_numpy(counterparts(evidence))]
-    return [plain_pass(visual, tokens, first=2) for tokens in (people, others)]
+    return [reference_pass(visual, tokens, first=2) for tokens in (people, others)]
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def slow(evidence, swapped, distance, share=1.0):
         if layer == swapped.layer:
             outputs[swapped.head] += distance * (theirs[layer][swapped.head] - ours[layer][swapped.head])
 
-    (before, _), (after, _) = (plain_pass(visual, tokens, *change, first=2) for change in ((), (swap,)))
+    (before, _), (after, _) = (reference_pass(visual, tokens, *change, first=2) for change in ((), (swap,)))
     return float(((before - after).numpy() * evidence.toward).sum())
 
 
@@ -75,7 +75,7 @@ def attended_by_gim(q, k, v):
 def test_gim_is_the_gradient_by_the_papers_rules(evidence):
     (_, ours), (_, theirs) = of_both(evidence)
     clip, rules = evidence.model.clip.requires_grad_(False), {"attend": attended_by_gim, "norm": norm_by_hand}
-    embedded, outputs = plain_pass(clip.visual, evidence.people.tokens, first=2, **rules)
+    embedded, outputs = reference_pass(clip.visual, evidence.people.tokens, first=2, **rules)
     flat = [out for outs in outputs.values() for out in outs]
     slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(evidence.toward)).sum(), flat))
     scores, plain = modified(evidence), gradient(evidence)

@@ -13,7 +13,7 @@ from ccs import Head, HeadSet, InputError
 from ccs_benchmark import planted_models
 from ccs_benchmark.planted_models import Truth
 from research.model_files import save_planted
-from tests.support.tiny_model import shake, tiny_clip
+from tests.support.tiny_model import randomize_weights, tiny_clip
 
 HEADS = HeadSet.parse("L3.H0 L5.H1 L5.H3")
 TRUTH = Truth(
@@ -26,7 +26,7 @@ def test_a_model_is_its_base_with_the_slices_of_the_planted_heads(tmp_path):
     """Layers 3 and 5 of the saved module differ from the base in all of their heads."""
     changed, expected = ccs.load("organism-control"), ccs.load("organism-control").clip.state_dict()
     for layer in (3, 5):
-        shake(changed.clip.visual.transformer.resblocks[layer].attn, 4)
+        randomize_weights(changed.clip.visual.transformer.resblocks[layer].attn, 4)
     save_planted(changed.clip, TRUTH, tmp_path / "mine.safetensors")
     model = planted_models.load(str(tmp_path / "mine.safetensors"))
     assert (model.name, planted_models.truth(str(tmp_path / "mine.safetensors"))) == ("mine", TRUTH)

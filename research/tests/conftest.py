@@ -9,7 +9,7 @@ from ccs_benchmark import variants
 from research.planted import bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images
-from tests.conftest import hub, once, pictures, tiny_folder, tiny_model  # noqa: F401
+from tests.conftest import hub, random_images, shared_folder, tiny_folder, tiny_model  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from ccs.results.searches import Search
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import planted
 from research.world.paradox import organism_blocks
-from tests.support.report_sample import bias_rows, line, pruning_rows, section
-from tests.support.results_sample import sample_rows, write
+from tests.support.report_sample import bias_rows, find_row, find_section, pruning_rows
+from tests.support.results_sample import sample_rows, write_results
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
 CARRIER = Head(5, 5)
@@ -123,7 +123,7 @@ def write_organisms(folder: Path) -> Path:
             bias, heads = single_rows(model, attribute)
             tables["bias"] += bias
             tables["heads"] += heads
-        write(folder, model, tables)
+        write_results(folder, model, tables)
     ours = results.read_results(folder / "organism").manifest["model"]["weights_hash"]
     searches.keep(folder, replace(kept_search(), weights_hash=ours))
     return folder
@@ -153,16 +153,16 @@ def test_the_section_answers_first_and_proves_after(report):
 
 
 def test_shares_are_next_to_the_planted_ones(report):
-    women = section(report, "## Planted share and share of the top K: gender")
-    row = line(women, "teacher")
+    women = find_section(report, "## Planted share and share of the top K: gender")
+    row = find_row(women, "teacher")
     # As planted; the organism's, outside of a random ranking's range; the control's, inside.
     assert row == ["teacher", "+2", "92 → **92** / 50"]
-    tones = section(report, "## Planted share and share of the top K: skin tone")
-    assert line(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
+    tones = find_section(report, "## Planted share and share of the top K: skin tone")
+    assert find_row(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
 
 
 def test_a_head_that_carries_the_planted_bias_is_told_from_others(report):
-    heads = section(report, "## Which heads carry the planted bias: gender")
+    heads = find_section(report, "## Which heads carry the planted bias: gender")
     first = next(row for row in heads.splitlines() if row.startswith("| L"))
     cells = [cell.strip() for cell in first.strip("|").split(" | ")]
     assert cells[:3] == ["L5.H5", "Colors", "5"]

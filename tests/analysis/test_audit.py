@@ -13,7 +13,7 @@ from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
 from ccs.metrics.ranking import cosines
 from ccs.texts.prompts import load_prompts
-from tests.support.bias_sample import plain_skews
+from tests.support.bias_sample import reference_skews
 
 CROSSED, OFF = "gender,skin tone", "L5.H0 L6.H1"
 
@@ -67,7 +67,7 @@ def test_max_skew_of_crossed_groups_is_a_plain_count(model, gallery, result):
         prompts = [template.replace("{}", occupation) for template in gallery.templates]
         text = model.embed_texts(prompts).mean(axis=0)
         ranked = sorted(range(len(pairs)), key=lambda index: -float(images[index] @ text))
-        skews.append(max(plain_skews([pairs[index] for index in ranked], pool, 60).values()))
+        skews.append(max(reference_skews([pairs[index] for index in ranked], pool, 60).values()))
     rows = result.section("ranking")
     row = rows[(rows["attribute"] == CROSSED) & (rows["metric"] == "MaxSkew")].iloc[0]
     assert row["before"] == pytest.approx(np.mean(skews), abs=1e-6)

@@ -23,8 +23,8 @@ def figure(table, occupation, metric, column="after"):
     return table.rows.set_index(["occupation", "metric"]).loc[(occupation, metric), column]
 
 
-def test_paths_and_lists_of_attributes_are_taken_as_text_is(tiny_model, pictures, tmp_path):
-    for number, image in enumerate(pictures(40)):
+def test_paths_and_lists_of_attributes_are_taken_as_text_is(tiny_model, random_images, tmp_path):
+    for number, image in enumerate(random_images(40)):
         image.save(tmp_path / f"{number}.png")
     lines = [f"{number}.png,{'mw'[number % 2]},{'ab'[number // 20]}" for number in range(40)]
     (tmp_path / "labels.csv").write_text("\n".join(["file,gender,race", *lines]))
@@ -46,10 +46,10 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
         for name, row in zip(("judge", "nurse"), scores, strict=True):
             ranked = list(groups[np.argsort(-row, kind="stable")])
-            skews = bias_sample.plain_skews(ranked, dict(table.groups), 12)
+            skews = bias_sample.reference_skews(ranked, dict(table.groups), 12)
             plain[name, column] = max(skews.values())
             assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
-            whole = bias_sample.plain_ndkl(ranked, dict(table.groups), 12)
+            whole = bias_sample.reference_ndkl(ranked, dict(table.groups), 12)
             assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
             if column == "after":  # groups may tie
                 assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
@@ -73,7 +73,9 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
     kinds = (("none", None, HeadSet()), ("chosen", None, OFF), ("random", 0, OFF))
     ablations = [ablation_sets.AblationSet(*kind) for kind in kinds]
     scale = tiny_model.logit_scale
-    rows = compute_sample.measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
+    rows = compute_sample.measure_evaluation(
+        people, ablations, texts, embedded.__getitem__, logit_scale=scale
+    )
     groups = gallery.groups["gender"]
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
@@ -105,8 +107,8 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
         table.plot(metric="skew")
 
 
-def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
-    datasets_sample.write_images(tmp_path / "people", pictures(24), ["old", "young", "young"])
+def test_the_command_on_a_folder(tiny_folder, tmp_path, random_images, capsys):
+    datasets_sample.write_images(tmp_path / "people", random_images(24), ["old", "young", "young"])
     (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
     line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
@@ -139,8 +141,8 @@ def test_names_of_any_kind_are_read_and_identical_ones_reported(tiny_model, gall
         assert ("identically (cat, Cat)" in (table.doubt or "")) == same
 
 
-def test_classify_is_the_plain_one(tiny_model, pictures):
-    images = pictures(3)
+def test_classify_is_the_plain_one(tiny_model, random_images):
+    images = random_images(3)
     table = ccs.classify(tiny_model, images, "cat, dog", "a {}", ablate=OFF)
     texts = tiny_model.embed_texts(["a cat", "a dog"])
     for column, heads in (("before", HeadSet()), ("after", OFF)):

@@ -49,10 +49,10 @@ def test_questions_about_a_gallery(function, change, why, tiny_model, gallery):
         function(tiny_model, **{"gallery": gallery, **change})
 
 
-def test_other_questions(tiny_model, gallery, pictures):
+def test_other_questions(tiny_model, gallery, random_images):
     classify, sets = partial(ccs.classify, tiny_model), ablation_sets.make_ablation_sets
     for ask, why in (
-        (lambda: classify(pictures(3), ["cat", ""]), "place 1 is empty"),
+        (lambda: classify(random_images(3), ["cat", ""]), "place 1 is empty"),
         (lambda: classify([], "cat"), "no images"),
         (lambda: classify([Image.new("RGB", (0, 5))], "cat"), "Image 0 can't be used: it has no pixels"),
         (lambda: ccs.open_images(3), "name or path, or an opened dataset, not int"),
@@ -62,7 +62,7 @@ def test_other_questions(tiny_model, gallery, pictures):
         (lambda: Limits(max_heads=np.nan), "1 or more heads"),
         (lambda: halves(replace(TASK, k=1), 0), "a K of 2 or more, not 1"),
         (lambda: halves(replace(TASK, prompts=np.ones((1, 4))), 0), "2 or more prompts that differ to the"),
-        (lambda: pair_heads(tiny_model, tiny_model, pictures(2), ["a"]), "Two or more images and texts"),
+        (lambda: pair_heads(tiny_model, tiny_model, random_images(2), ["a"]), "Two or more images and texts"),
         (lambda: sets(SCORES, 5, HeadSet(SCORES), 0, 1, kinds=["hihg"]), "'hihg'"),
         (lambda: sets(SCORES, 5, HeadSet([Head(5, 1)]), 0, 1), r"L5\.H0 cannot be ablated"),
     ):

@@ -1,6 +1,6 @@
 """One model, one server and one browser for all tests of the page."""
 
-from tests.support.app_page import app, model, screen
-from tests.support.browser_page import served_app, tab, visit
+from tests.support.app_fixtures import app, model, screen
+from tests.support.browser_fixtures import browser_tab, served_app, visit
 
-__all__ = ["app", "served_app", "model", "screen", "tab", "visit"]  # fixtures
+__all__ = ["app", "served_app", "model", "screen", "browser_tab", "visit"]  # fixtures

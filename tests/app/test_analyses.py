@@ -18,8 +18,8 @@ from ccs.app.services import analyses
 from ccs.app.services.analyses import Analyses, Request
 from ccs.app.services.model_cache import Cache
 from tests.support import app_sample
-from tests.support.app_page import Watched, bare_app, do, opened
-from tests.support.datasets_sample import as_parquet, cells
+from tests.support.app_fixtures import RecordingJob, make_empty_app, open_screen, submit_form
+from tests.support.datasets_sample import image_cells, parquet_bytes
 
 
 def request_for(images="world", count=20):
@@ -34,7 +34,7 @@ def computed(monkeypatch):
     def compute(request, folder):
         requests.append(request)
         yield 0.5, "half"
-        app_sample.write(folder, "tiny", "f" * 64)
+        app_sample.write_app_results(folder, "tiny", "f" * 64)
 
     monkeypatch.setattr(analyses, "compute_tables", compute)
     return requests
@@ -107,31 +107,31 @@ def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
 
 
 def test_images_of_the_hub_fill_the_grid(tiny_folder, tmp_path, hub, monkeypatch):
-    hub.put("datasets", "user/photos", {"data/train-0000.parquet": as_parquet(cells(24))})
-    app = bare_app(tiny_folder, tmp_path)
+    hub.put("datasets", "user/photos", {"data/train-0000.parquet": parquet_bytes(image_cells(24))})
+    app = make_empty_app(tiny_folder, tmp_path)
     monkeypatch.setattr(analyses, "NICENESS", 0)  # nobody else waits
     monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
-    screen = opened(app, {"tab": "heads"})
+    screen = open_screen(app, {"tab": "heads"})
     app.model_cache.get("tiny")
     with pytest.raises(InputError, match="There is no dataset 'uploads'"):
-        do(screen, "analyze", images="uploads", count="4")
-    answer = do(screen, "analyze", images="photos", count="4")(job := Watched())
+        submit_form(screen, "analyze", images="uploads", count="4")
+    answer = submit_form(screen, "analyze", images="photos", count="4")(job := RecordingJob())
     assert any(doing.startswith("Analyzing tiny: ") for doing in job.steps)
     (key,) = re.findall(r'name="analysis" value="(\w+)"', answer["note"])
     hub.repositories.clear()  # what was made stays
-    do(screen, "tables/show", analysis=key)
-    again = opened(app, dict(parse_qsl(screen.state.query())))
+    submit_form(screen, "tables/show", analysis=key)
+    again = open_screen(app, dict(parse_qsl(screen.state.query())))
     tables, page = again.records, regions(again)
     assert tables.manifest["images"]["name"] == "hf://datasets/user/photos:train"
     assert {len(record.texts) for record in tables.heads.values()} == {5}
     assert page["left"].count('class="cell') == len(tables.heads) == 16
     assert f"tables/{key}.zip" in page["left"]
     assert tables.head(again.state.head).texts[0].text in page["main"]
-    do(screen, "tables/show", analysis="")
+    submit_form(screen, "tables/show", analysis="")
     assert not screen.state.analysis
     monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
     with pytest.raises(InputError, match=r"needs about 1\.1 GB of memory, and this machine has 1\.0 GB free"):
-        do(screen, "analyze", images="synthetic scenes", count="20")
+        submit_form(screen, "analyze", images="synthetic scenes", count="20")
 
 
 @pytest.mark.parametrize("free", [60, 30])

@@ -15,10 +15,10 @@ from gradio_client.exceptions import AppError
 
 import ccs
 from ccs.app import api
-from tests.support import app_process, datasets_sample
-from tests.support.app_page import SMALL, small_gallery
+from tests.support import datasets_sample, processes
+from tests.support.app_fixtures import SMALL_GALLERY, small_gallery
 
-DOCS = (app_process.ROOT / "docs" / "api.md").read_text("utf-8")
+DOCS = (processes.ROOT / "docs" / "api.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def test_every_function_is_described(client):
 
 
 def test_gradio_client_gets_the_numbers_of_the_library(client, model):
-    rows = client.predict(["judge", "nurse"], SMALL, "gender", "L6.H1", api_name="/measure_bias")
+    rows = client.predict(["judge", "nurse"], SMALL_GALLERY, "gender", "L6.H1", api_name="/measure_bias")
     table = ccs.bias(model, small_gallery(), ["judge", "nurse"], attribute="gender", ablate="L6.H1").rows
     columns = ["occupation", "metric", "before", "after"]
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], table[columns], check_dtype=False)
     data = ccs.open_dataset("world/subjects", max_images=8)
     table = ccs.accuracy(model, data, ablate="L7.H2").rows
-    images = [base64.b64encode(datasets_sample.saved(image, "PNG")).decode() for image in data.images]
+    images = [base64.b64encode(datasets_sample.encode_image(image, "PNG")).decode() for image in data.images]
     answers = client.predict(images, [*data.classes], data.templates[0], "L7.H2", api_name="/classify")
     for column in ("before", "after"):
         shares = np.array([row[column] for row in answers]).reshape(8, -1)
@@ -59,7 +59,7 @@ def test_the_tables_and_rankings_are_those_of_the_page(served_app, client, model
     ranked_heads = client.predict("a red background", api_name="/find_heads")
     table = ccs.find_heads(model, "a red background", app.galleries.find("world/images")).rows
     assert [row["head"] for row in ranked_heads] == list(table["head"])
-    people = client.predict("judge", SMALL, top_k=5, api_name="/rank_people")
+    people = client.predict("judge", SMALL_GALLERY, top_k=5, api_name="/rank_people")
     gallery = small_gallery()
     prompt = model.embed_texts([t.format("judge") for t in gallery.templates]).mean(axis=0)
     scores = model.embed_images(list(gallery.images)) @ prompt
@@ -96,7 +96,7 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
             ClientSession(read, write) as session,
         ):
             await session.initialize()
-            question = {"occupations": ["judge"], "gallery": SMALL, "attribute": "gender"}
+            question = {"occupations": ["judge"], "gallery": SMALL_GALLERY, "attribute": "gender"}
             answer = await session.call_tool("measure_bias", question)
             refused = await session.call_tool("head_scores", {"model": "nothing"})
             return {tool.name: tool for tool in (await session.list_tools()).tools}, answer, refused

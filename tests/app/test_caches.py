@@ -21,7 +21,7 @@ from ccs.app.services.records import ModelRecords
 from ccs.data import synthetic
 from ccs.model.handle import ModelHandle
 from scripts import first_screen
-from tests.support import app_process, app_sample
+from tests.support import app_sample, processes
 
 
 def test_at_most_two_models_are_kept(tiny_model, monkeypatch):
@@ -65,7 +65,7 @@ def test_keys_count_too(count, sign):
 
 def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     for key in (keys := ["0" * 16, "1" * 16]):
-        app_sample.write(tmp_path / key, "organism", "f" * 64)
+        app_sample.write_app_results(tmp_path / key, "organism", "f" * 64)
     tables = results.read_results(next((tmp_path / keys[0]).iterdir()))
     assert size_of(tables) > sum(table.memory_usage(deep=True).sum() for table in tables.tables.values())
     size = size_of(ModelRecords(**vars(tables)))
@@ -137,7 +137,7 @@ for size in (0, 2**22):
 def test_threads_share_two_heaps_and_large_blocks_have_their_own_only_if_memory_is_bound(bound):
     """By default each thread gets a heap, and blocks up to the size of one that was freed lie in heaps."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    printed = app_process.run_python("-c", HEAPS.replace("{bound}", bound), env=env)
+    printed = processes.run_python("-c", HEAPS.replace("{bound}", bound), env=env)
     assert (printed.count("<heap nr=") == 4) == bool(bound)
     before, after = re.findall('type="mmap" count="(.*?)"', printed)
     assert (before != after) == bool(bound)

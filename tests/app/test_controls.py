@@ -18,7 +18,16 @@ from ccs.app.page import regions
 from ccs.app.views import VIEWS, bias, classify, query
 from ccs.cli.command_line import command as subcommand
 from ccs.model.editing import fit_edits
-from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
+from tests.support.app_fixtures import (
+    SMALL_GALLERY,
+    check_html,
+    open_screen,
+    read_figure,
+    render_screen,
+    run_snippet,
+    small_gallery,
+    submit_form,
+)
 
 
 def test_a_conclusive_search_is_the_claim(app):
@@ -31,42 +40,42 @@ def test_a_conclusive_search_is_the_claim(app):
 
 def test_a_bounded_number_of_steps_can_be_undone(app, screen):
     before = screen.state.ablate
-    do(screen, "heads/ablate", ablate=str(app.records("organism").presets["Letters"]))
+    submit_form(screen, "heads/ablate", ablate=str(app.records("organism").presets["Letters"]))
     assert {app.records("organism").head(head).concept for head in screen.state.ablate} == {"Letters"}
-    do(screen, "heads/undo")
+    submit_form(screen, "heads/undo")
     assert screen.state.ablate == before
     for _ in range(controls.MAX_HISTORY + 5):
-        do(screen, "heads/toggle", head="L4.H0")
+        submit_form(screen, "heads/toggle", head="L4.H0")
     assert len(screen.session.past) == controls.MAX_HISTORY
 
 
 def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
-    screen.change(gallery=SMALL, attribute="skin tone")
+    screen.change(gallery=SMALL_GALLERY, attribute="skin tone")
     edit = "L6.H1 L7.H2=erase:skin tone"
     assert 'aria-pressed="false">Erase skin tone<' in regions(screen)["left"]
-    do(screen, "heads/ablate", ablate=edit)
+    submit_form(screen, "heads/ablate", ablate=edit)
     assert "1 head off, 1 head edited" in regions(screen)["strip"]
-    assert {row["head"]: row["state"] for row in rows("heads", screen)}["L7.H2"] == "edited"
+    assert {row["head"]: row["state"] for row in read_figure("heads", screen)}["L7.H2"] == "edited"
     people, heads = small_gallery(), Intervention.parse(edit)
     fitted, _ = fit_edits(model, heads, people.images, people.groups)
     answers, example = classify.measure_answers(screen).rows, classify.shown_example(screen)
     images = [image.pixels for image in screen.images.originals]
     table = ccs.classify(model, images, example.classes, example.templates, ablate=fitted).rows
     assert answers["after"].to_numpy() == pytest.approx(table["after"].to_numpy(), abs=2e-5)
-    do(screen, "tab", tab="bias")
+    submit_form(screen, "tab", tab="bias")
     names = ["judge", "artist", "teacher"]
     library = ccs.bias(model, people, names, attribute="skin tone", ablate=edit)
     measured = query.embed_query(screen, query.BiasQuery.from_state(app, screen.state)).measure(screen)
     for metric in query.SHOWN_METRICS:
         ours, theirs = (table.of(metric)["after"] for table in (measured, library))
         assert ours.to_dict() == pytest.approx(theirs.to_dict(), abs=1e-6)
-    do(screen, "heads/toggle", head="L7.H2")
+    submit_form(screen, "heads/toggle", head="L7.H2")
     assert screen.state.ablate == HeadSet.parse("L6.H1")
-    do(screen, "heads/change", heads="L7.H2=erase:skin tone")
+    submit_form(screen, "heads/change", heads="L7.H2=erase:skin tone")
     assert str(screen.state.ablate) == edit
-    do(screen, "heads/change", heads="L7.H2=1")
+    submit_form(screen, "heads/change", heads="L7.H2=1")
     assert screen.state.ablate == HeadSet.parse("L6.H1")
-    do(screen, "heads/undo")
+    submit_form(screen, "heads/undo")
     assert str(screen.state.ablate) == edit
 
 
@@ -74,18 +83,23 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     """On the other half of the people."""
     monkeypatch.setattr(carriers, "STEPS", 5)
     names = ("judge", "artist", "teacher", "nurse")
-    address = {"tab": "bias", "gallery": SMALL, "attribute": "gender", "occupations": "\n".join(names)}
-    screen = opened(app, address)
-    do(screen, "bias/fairer", budget="2")
-    html, _ = finished(screen)
-    check(html["main"])
-    people = replace(app.galleries.people(SMALL), occupations=names)
+    address = {
+        "tab": "bias",
+        "gallery": SMALL_GALLERY,
+        "attribute": "gender",
+        "occupations": "\n".join(names),
+    }
+    screen = open_screen(app, address)
+    submit_form(screen, "bias/fairer", budget="2")
+    html, _ = render_screen(screen)
+    check_html(html["main"])
+    people = replace(app.galleries.people(SMALL_GALLERY), occupations=names)
     subject = evidence.Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
     library = mitigate.mitigate_subject(
         subject, "gender", {name: mitigations.METHODS[name] for name in bias.COMPARED_METHODS}
     )
     columns = ["before", "after", "low", "difference_high"]
-    ours = pd.DataFrame(rows("fairer", screen))[columns].replace("", "nan").astype(float)
+    ours = pd.DataFrame(read_figure("fairer", screen))[columns].replace("", "nan").astype(float)
     pd.testing.assert_frame_equal(ours, library.rows[columns], atol=1e-6)
     options = screen.session.fairer[1].values["comparison"].options
     fitted = [str(options[name].fitted.heads) for name in bias.COMPARED_METHODS]
@@ -101,7 +115,11 @@ BAD_FORMS = [
     ("heads/inspect", {"head": "L7.H0 L7.H1"}, "'L7.H0 L7.H1'"),
     ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
     ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
-    ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
+    (
+        "bias",
+        {"gallery": SMALL_GALLERY, "k": "4000", "attribute": "gender"},
+        "K is 4000, but a ranking of 40",
+    ),
     ("classify", {"template": "no place"}, "must hold {} once"),
     ("tables/show", {"analysis": "0" * 16}, "have been deleted"),
 ]
@@ -109,9 +127,9 @@ BAD_FORMS = [
 
 @pytest.mark.parametrize(("path", "fields", "words"), BAD_FORMS)
 def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
-    screen = opened(app, {"tab": "classify", "gallery": SMALL})
+    screen = open_screen(app, {"tab": "classify", "gallery": SMALL_GALLERY})
     with pytest.raises(InputError) as error:
-        do(screen, path, **fields)
+        submit_form(screen, path, **fields)
     assert words in str(error.value)
     assert len(str(error.value)) < 250
 
@@ -121,7 +139,7 @@ def test_planted_heads_are_marked_and_are_the_claim(app):
     claim = app.records("organism-planted").claim
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
     assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
-    html = regions(opened(app, {"model": "organism-planted", "ablate": "L7.H2 L7.H3", "tab": "heads"}))[
+    html = regions(open_screen(app, {"model": "organism-planted", "ablate": "L7.H2 L7.H3", "tab": "heads"}))[
         "left"
     ]
     assert f"<b>{heads}</b> (skin tone)" in html
@@ -133,11 +151,11 @@ BOTH = "L7.H2 T2.H0 T3.H1"
 
 
 def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
-    screen = opened(app, {"tab": "classify", "ablate": "L7.H2"})
-    do(screen, "heads/encoder", encoder="T")
-    assert [row["head"] for row in rows("heads", screen)] == [str(head) for head in model.text_heads]
+    screen = open_screen(app, {"tab": "classify", "ablate": "L7.H2"})
+    submit_form(screen, "heads/encoder", encoder="T")
+    assert [row["head"] for row in read_figure("heads", screen)] == [str(head) for head in model.text_heads]
     for head in ("T3.H1", "T2.H0"):
-        do(screen, "heads/toggle", head=head)
+        submit_form(screen, "heads/toggle", head=head)
     assert screen.state.ablate == HeadSet.parse(BOTH)
     measured, example = classify.measure_answers(screen), classify.shown_example(screen)
     images = [image.pixels for image in screen.images.originals]
@@ -148,16 +166,18 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert shares_shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
     assert np.abs(shares_shown[..., 1] - shares_shown[..., 0]).max() > 1e-3
-    after_lines = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
+    after_lines = [line for line in run_snippet(VIEWS["classify"].program(screen)) if "after" in line]
     for row, shares in zip(after_lines, shares_shown[..., 1], strict=True):
         assert row.split(", ")[0] == f"after {example.classes[shares.argmax()]} {shares.max():.4f}"
 
 
 def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
-        screen = opened(app, {"tab": "heads", "head": head})
+        screen = open_screen(app, {"tab": "heads", "head": head})
         grid = regions(screen)["left"]
-        assert [row["head"] for row in rows("heads", screen)] == [str(grid_head) for grid_head in heads]
+        assert [row["head"] for row in read_figure("heads", screen)] == [
+            str(grid_head) for grid_head in heads
+        ]
         assert 'aria-selected="true"' in grid
-    do(screen, "heads/inspect", head="T2.H0")
+    submit_form(screen, "heads/inspect", head="T2.H0")
     assert screen.state.encoder == "T"

@@ -21,16 +21,23 @@ from ccs.app.views.query import BiasQuery, embed_query
 from ccs.metrics.ranking import Ranking, cosines
 from ccs.model.maps import heatmap
 from tests.support import app_sample
-from tests.support.app_page import SMALL, beside, check, opened, printed, small_gallery
-from tests.support.app_page import rows as saved
+from tests.support.app_fixtures import (
+    SMALL_GALLERY,
+    check_html,
+    make_sibling_app,
+    open_screen,
+    run_snippet,
+    small_gallery,
+)
+from tests.support.app_fixtures import read_figure as saved
 
 
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
 @pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
 def test_every_view_is_whole(app, tab, off):
-    screen = opened(app, {"tab": tab, "ablate": off, "gallery": SMALL})
+    screen = open_screen(app, {"tab": tab, "ablate": off, "gallery": SMALL_GALLERY})
     for html in regions(screen).values():
-        check(html)
+        check_html(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
             assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
@@ -49,7 +56,7 @@ def test_paradox_answers_over_all_datasets(app):
         for column, table in (("accuracy", accuracy), ("MaxSkew", skew)):
             expected = table.fillna({"seed": -1}).groupby(key)["difference"].mean()
             np.testing.assert_allclose(ours[column], expected[ours.index])
-    page = regions(opened(app, {"tab": "paradox", "model": "photo"}))["main"]
+    page = regions(open_screen(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
 
 
@@ -100,7 +107,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, mod
     pools_app = App(app.collection, [gallery])
     pools_app.model_cache = app.model_cache
     query = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
-    screen = opened(pools_app, {**query, "row": "1"})
+    screen = open_screen(pools_app, {**query, "row": "1"})
     embedded = embed_query(screen, BiasQuery.from_state(pools_app, screen.state))
     assert embedded.query.most_k == 10
     skews = embedded.measure(screen).of("MaxSkew")["before"]
@@ -111,8 +118,8 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, mod
 
 def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     gallery, names, off = small_gallery(), ["judge", "nurse"], HeadSet.parse("L6.H1 L7.H2")
-    query = {"tab": "bias", "gallery": SMALL, "attribute": "gender", "occupations": "\n".join(names)}
-    screen = opened(app, {**query, "ablate": str(off)})
+    query = {"tab": "bias", "gallery": SMALL_GALLERY, "attribute": "gender", "occupations": "\n".join(names)}
+    screen = open_screen(app, {**query, "ablate": str(off)})
     changes = bias_view.part_changes(embed_query(screen, BiasQuery.from_state(app, screen.state)))
     prompts = inputs.embed_occupations(model, replace(gallery, occupations=tuple(names)))
     task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
@@ -128,12 +135,12 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
 
 
 def test_the_program_of_bias_prints_what_is_shown(app):
-    query = {"tab": "bias", "ablate": "L6.H1 L7.H2=0.3 T2.H0", "gallery": SMALL}
-    screen = opened(app, {**query, "occupations": "judge\nnurse"})
+    query = {"tab": "bias", "ablate": "L6.H1 L7.H2=0.3 T2.H0", "gallery": SMALL_GALLERY}
+    screen = open_screen(app, {**query, "occupations": "judge\nnurse"})
     code = VIEWS[screen.state.tab].program(screen)
-    source = f"ccs.open_gallery({SMALL!r})"
+    source = f"ccs.open_gallery({SMALL_GALLERY!r})"
     assert source in code
-    rows = printed(code.replace(source, "small"), small=small_gallery())
+    rows = run_snippet(code.replace(source, "small"), small=small_gallery())
     measured = embed_query(screen, BiasQuery.from_state(app, screen.state)).measure(screen)
     rows_shown = measured.rows.itertuples()
     page_values = {(row.occupation, row.metric): (row.before, row.after) for row in rows_shown}
@@ -149,14 +156,14 @@ def test_the_program_of_bias_prints_what_is_shown(app):
 
 def test_maps_on_the_page_are_those_of_the_library(app, model):
     head, off = Head(6, 2), HeadSet.parse("L4.H1 L6.H2")
-    screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
+    screen = open_screen(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records, pixels = app.records("organism").heads, [image.pixels for image in screen.images.originals]
     looks = ccs.attention(model, pixels, str(head), ablate="L4.H1")[:, 0]
     text, firsts = records[head].texts[1].text, [record.texts[0].text for record in records.values()]
     written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
     values = heads.attention_maps(screen, records[head]).rows[["attention", "written"]].to_numpy()
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
-    screen = opened(app, {"tab": "classify", "ablate": str(off)})
+    screen = open_screen(app, {"tab": "classify", "ablate": str(off)})
     why = classify.explain_answers(screen)
     example = classify.shown_example(screen)
     classes, weights = example.classes, screen.embed_texts(example.classes, example.templates)
@@ -179,12 +186,12 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
 
 def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
     claim = app.records("organism").claim
-    html = regions(opened(app, {"tab": "start", "ablate": str(claim.heads)}))["main"].replace("−", "-")
+    html = regions(open_screen(app, {"tab": "start", "ablate": str(claim.heads)}))["main"].replace("−", "-")
     after, change = claim.held_out.max_skew, claim.held_out.max_skew_change
     assert f"{after.value - change.value:.2f} → {after.value:.2f}" in html
     assert f"{change.value:+.2f}" in html
     assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in html
-    head, alone = classify.find_story(opened(app, {}))
+    head, alone = classify.find_story(open_screen(app, {}))
     assert app.records("organism").head(head).concept in html
     weights = inputs.embed_names(model, alone.classes, alone.templates)
     for off in (HeadSet(), HeadSet([head])):
@@ -194,10 +201,16 @@ def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, people = "L6.H1 L7.H2", " | ".join(small_gallery().templates)
-    groups = {"gallery": SMALL, "template": people, "attribute": "skin tone", "occupation": "nurse"}
+    groups = {"gallery": SMALL_GALLERY, "template": people, "attribute": "skin tone", "occupation": "nurse"}
     groups |= {"ablated heads": off}
     of_start = groups | {"gallery": "world/faces", "attribute": "gender", "occupation": "judge"}
-    query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
+    query = {
+        "head": "L7.H2",
+        "ablate": off,
+        "occupations": "judge\nnurse",
+        "row": "1",
+        "gallery": SMALL_GALLERY,
+    }
     for tab, name, fields in (
         ("heads", "where-L7.H2", {"ablated heads": "L6.H1", "gallery": "", "template": ""}),
         ("classify", "classify", {"ablated heads": off, "template": " | ".join(app.example("").templates)}),
@@ -205,7 +218,7 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("start", "claim", of_start),
         ("paradox", "paradox", {"gallery": "world/faces", "attribute": "skin tone"}),
     ):
-        for row in saved(name, opened(app, {**query, "tab": tab, "attribute": "skin tone"})):
+        for row in saved(name, open_screen(app, {**query, "tab": tab, "attribute": "skin tone"})):
             weights = app.records(row["model"]).weights if tab == "paradox" else model.weights_hash
             assert None not in (*row, *row.values()), name
             assert {"weights": weights[:16], **fields}.items() <= row.items(), name
@@ -216,9 +229,9 @@ PROGRAMS = [(tab, "") for tab in ("heads", "classify", "paradox", "start", "abou
 
 @pytest.mark.parametrize(("tab", "quality"), [*PROGRAMS, ("paradox", "world/subjects")])
 def test_programs_run(app, tab, quality):
-    screen = opened(app, {"tab": tab, "ablate": "L6.H1 L7.H2", "quality": quality})
+    screen = open_screen(app, {"tab": tab, "ablate": "L6.H1 L7.H2", "quality": quality})
     code = VIEWS[tab].program(screen).replace("ccs.open_gallery('world/faces')", "people")
-    lines = printed(code, people=app.galleries.people("world/faces"))
+    lines = run_snippet(code, people=app.galleries.people("world/faces"))
     if tab == "paradox":
         points = paradox.read_axes(app, "organism", quality).points
         points = points[points["model"] == "organism"]
@@ -229,12 +242,12 @@ def test_programs_run(app, tab, quality):
 
 
 def test_views_without_results_and_with_tables_of_other_weights(app, tmp_path):
-    bare = beside(app, results.load(tmp_path))
+    bare = make_sibling_app(app, results.load(tmp_path))
     for tab in ("heads", "classify", "bias", "paradox", "about"):
-        page = regions(opened(bare, {"tab": tab, "gallery": SMALL}))
+        page = regions(open_screen(bare, {"tab": tab, "gallery": SMALL_GALLERY}))
         assert "There are no tables for organism" in page["top"]
         assert page["left"].count('class="cell') == 24
-        check(page["main"])
-    app_sample.write(tmp_path, "organism", "0" * 64)
-    other = beside(app, results.load(tmp_path))
-    assert "computed from other weights" in regions(opened(other, {"tab": "about"}))["top"]
+        check_html(page["main"])
+    app_sample.write_app_results(tmp_path, "organism", "0" * 64)
+    other = make_sibling_app(app, results.load(tmp_path))
+    assert "computed from other weights" in regions(open_screen(other, {"tab": "about"}))["top"]

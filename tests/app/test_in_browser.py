@@ -9,9 +9,9 @@ from PIL import Image
 
 from ccs.app.views import VIEWS, classify
 from ccs.heads import IMAGE, HeadSet
-from tests.support.app_page import SMALL, opened, rows
-from tests.support.browser_page import ablated, done, go
-from tests.support.datasets_sample import saved, zipped
+from tests.support.app_fixtures import SMALL_GALLERY, open_screen, read_figure
+from tests.support.browser_fixtures import ablated_heads, act_and_wait, open_view
+from tests.support.datasets_sample import encode_image, zip_bytes
 from tests.support.visitor import Visitor
 
 HIGH = "L4.H0 L4.H1 L6.H4 L7.H3 L7.H4 L7.H5"
@@ -25,14 +25,14 @@ TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
     const track = number.getBoundingClientRect().left - left;
     return Math.abs(width - parseFloat(bar.firstChild.getAttribute("width")) / 100 * track);
 }))"""
-SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
+SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL_GALLERY}"
 
 
 def test_a_link_and_a_program_take_the_same_screen_along(visit):
     page = visit("tab=classify")
-    done(page, lambda: page.select_option('select[name="ablate"]', HIGH))
+    act_and_wait(page, lambda: page.select_option('select[name="ablate"]', HIGH))
     page.fill("textarea[name=classes]", "a judge\na <b>pilot</b>")
-    done(page, lambda: page.click("form[action=classify] .primary"))
+    act_and_wait(page, lambda: page.click("form[action=classify] .primary"))
     page.click("text=Copy link")
     page.wait_for_selector("text=Link copied")  # said when the clipboard has it
     link, main_text = page.evaluate("navigator.clipboard.readText()"), page.inner_text("#region-main")
@@ -43,7 +43,7 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit):
     assert "model = ccs.load('organism')" in code
     assert f"ablate = ccs.HeadSet.parse('{HIGH}')" in code
     again = visit(link.partition("?")[2], new=True)
-    assert (again.inner_text("#region-main"), ablated(again)) == (main_text, HIGH)
+    assert (again.inner_text("#region-main"), ablated_heads(again)) == (main_text, HIGH)
 
 
 def test_undo_and_the_keyboard(visit):
@@ -52,22 +52,22 @@ def test_undo_and_the_keyboard(visit):
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
         page.keyboard.press(key)
     assert page.evaluate("document.activeElement.value") == "L6.H5"
-    done(page, lambda: page.keyboard.press("Space"))
-    assert ablated(page) == "L6.H5"
+    act_and_wait(page, lambda: page.keyboard.press("Space"))
+    assert ablated_heads(page) == "L6.H5"
     assert page.evaluate("document.activeElement.value") == "L6.H5"  # the focus stays where it was
     assert page.get_attribute('.cell[value="L6.H5"]', "aria-pressed") == "true"
-    done(page, lambda: page.keyboard.press("Control+z"))
-    assert ablated(page) == ""
-    done(page, page.go_back)
-    assert ablated(page) == "L6.H5"
-    done(page, lambda: page.click("text=Reset"))
-    done(page, lambda: page.click("text=Undo"))
-    assert ablated(page) == "L6.H5"
-    go(page, "paradox")
+    act_and_wait(page, lambda: page.keyboard.press("Control+z"))
+    assert ablated_heads(page) == ""
+    act_and_wait(page, page.go_back)
+    assert ablated_heads(page) == "L6.H5"
+    act_and_wait(page, lambda: page.click("text=Reset"))
+    act_and_wait(page, lambda: page.click("text=Undo"))
+    assert ablated_heads(page) == "L6.H5"
+    open_view(page, "paradox")
     assert page.locator(".ring").count() == 0
     page.focus('.scatter a[aria-label^="organism: high-CCS heads:"]')
-    done(page, lambda: page.keyboard.press("Enter"))
-    assert (ablated(page), page.locator(".ring").count()) == (HIGH, 1)
+    act_and_wait(page, lambda: page.keyboard.press("Enter"))
+    assert (ablated_heads(page), page.locator(".ring").count()) == (HIGH, 1)
 
 
 def test_fast_clicks_are_not_lost(visit):
@@ -76,7 +76,7 @@ def test_fast_clicks_are_not_lost(visit):
     page.evaluate("heads => heads.forEach(h => document.querySelector(`.cell[value='${h}']`).click())", heads)
     page.wait_for_selector(".result >> text=8 heads off")
     page.wait_for_selector("body:not([data-busy])")
-    assert ablated(page) == " ".join(heads)
+    assert ablated_heads(page) == " ".join(heads)
     # A head clicked before the answer to a preset is switched on top of the preset, twice is not at all.
     page.evaluate(
         """high => {
@@ -97,18 +97,18 @@ def test_the_page_opens_on_people_and_a_click_shows_others(visit, served_app):
     faces = page.locator(".hero .faces img")
     assert faces.first.bounding_box()["y"] < 660  # above the fold
     shown_faces = faces.evaluate_all("all => all.map(one => one.src)")
-    done(page, lambda: page.click(".act .primary"))
-    assert ablated(page) == str(served_app[0].records("organism").claim.heads)
+    act_and_wait(page, lambda: page.click(".act .primary"))
+    assert ablated_heads(page) == str(served_app[0].records("organism").claim.heads)
     assert faces.count() == 12
     assert faces.evaluate_all("all => all.map(one => one.src)") != shown_faces
 
 
 def test_a_gallery_of_ones_own_is_measured(visit, tmp_path):
     colors = enumerate(["red", "blue"] * 6)
-    faces = {f"{color}/{i}.png": saved(Image.new("RGB", (70, 50), color)) for i, color in colors}
-    (tmp_path / "faces.zip").write_bytes(zipped(faces))
+    faces = {f"{color}/{i}.png": encode_image(Image.new("RGB", (70, 50), color)) for i, color in colors}
+    (tmp_path / "faces.zip").write_bytes(zip_bytes(faces))
     page = visit("tab=bias&occupations=judge")
-    done(page, lambda: page.set_input_files(".ask input[type=file]", str(tmp_path / "faces.zip")))
+    act_and_wait(page, lambda: page.set_input_files(".ask input[type=file]", str(tmp_path / "faces.zip")))
     assert "your own (12)" in page.inner_text("form.ask")
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "gallery=own%3A&" in page.url  # a link holds no name and no picture of it
@@ -126,7 +126,7 @@ def test_axe_finds_nothing_serious(visit):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         for tab in VIEWS:
-            go(page, tab)
+            open_view(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
             assert page.evaluate(SMALLEST) >= 12, tab
             # What is around a view is the same in all of them.
@@ -145,8 +145,8 @@ def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
     assert page.locator(".lead").bounding_box()["y"] < 844  # the answer is on the first screen
     assert page.evaluate(TRACKS) < 1
     page.click(".handle")
-    done(page, cell.click)
-    assert ablated(page) == "L7.H1"
+    act_and_wait(page, cell.click)
+    assert ablated_heads(page) == "L7.H1"
     assert cell.is_visible()  # the sheet stays open
     lead, sheet = page.locator(".lead").bounding_box(), page.locator(".panel.heads").bounding_box()
     assert -1 < lead["y"] < sheet["y"]  # and the answer can be seen above it
@@ -164,7 +164,7 @@ def test_a_figure_is_saved_as_csv_and_png(visit, served_app):
             figure.locator(f".tools >> text={kind}").click()
         files.append(download.value.path())
     table = list(csv.DictReader(files[0].read_text("utf-8").splitlines()))
-    assert table == rows("manifest", opened(served_app[0], {"tab": "about"}))
+    assert table == read_figure("manifest", open_screen(served_app[0], {"tab": "about"}))
     image = Image.open(files[1]).convert("RGB")
     assert abs(image.width - 2 * figure.bounding_box()["width"]) <= 2
     assert len(image.resize((200, 200)).getcolors(40_000)) > 50  # a figure, not an empty sheet
@@ -183,5 +183,5 @@ def test_visitors_at_once_get_their_own_answers(served_app):
 
     with ThreadPoolExecutor(5) as pool:
         for link, answer in pool.map(visitor, range(5)):
-            right = classify.measure_answers(opened(app, link)).rows["after"]
+            right = classify.measure_answers(open_screen(app, link)).rows["after"]
             assert answer == pytest.approx(right.tolist(), abs=2e-6)

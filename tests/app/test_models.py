@@ -12,20 +12,20 @@ from ccs import paper
 from ccs.app import jobs, page, session
 from ccs.app.services.model_cache import LIVE_MODELS
 from ccs.model.loading.sources import find_model, known_encoder
-from tests.support.app_page import beside, do, finished, opened
-from tests.support.app_process import ROOT, run_python, started
+from tests.support.app_fixtures import make_sibling_app, open_screen, render_screen, submit_form
+from tests.support.processes import ROOT, run_python, start_app
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(app):
-    fresh_app = beside(app, app.collection)  # with models of its own
+    fresh_app = make_sibling_app(app, app.collection)  # with models of its own
     computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *LIVE_MODELS)
     assert fresh_app.models == (*computed, *live)
-    screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
+    screen = open_screen(fresh_app, {"model": "ViT-B-32/openai"})
     html = page.regions(screen, complete=False)
     # Without tables the grid is what the study printed, before anything is fetched.
     assert html["left"].count('class="cell') == 48
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
-    do(screen, "heads/ablate", ablate=str(screen.records.presets["high CCS"]))
+    submit_form(screen, "heads/ablate", ablate=str(screen.records.presets["high CCS"]))
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
 
 
@@ -43,9 +43,9 @@ def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_
 def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
     fresh_app = session.App(app.collection, places=[name := "hf-hub:user/tiny"])
-    screen = opened(fresh_app, {"tab": "classify", "model": "organism"})
+    screen = open_screen(fresh_app, {"tab": "classify", "model": "organism"})
     hub.faults["resolve/main/open_clip_model"] = lambda _: time.sleep(1)
-    do(screen, "model", model=name)
+    submit_form(screen, "model", model=name)
 
     class Impatient(jobs.Job):
         def tell(self, share, doing):
@@ -56,8 +56,8 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
         page.work(screen, job := Impatient("", dict))
     assert f"Loading {name}" in job.regions["main"]
     fresh_app.model_cache.keep("organism", app.model_cache.get("organism").load())
-    do(screen, "model", model="organism")
-    assert "probability" in finished(screen)[0]["main"]
+    submit_form(screen, "model", model="organism")
+    assert "probability" in render_screen(screen)[0]["main"]
     assert len(fresh_app.model_cache.get(name).load().heads) == 16  # it went on loading
 
 
@@ -77,7 +77,7 @@ raise SystemExit(entry.main([]))
 def test_a_stop_during_work_in_pytorch_ends_without_a_fault(tmp_path):
     """Python's own shutdown ends with abort() then."""
     env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with started(env, (sys.executable, "-u", "-c", ENDLESS)) as (_, output):
+    with start_app(env, (sys.executable, "-u", "-c", ENDLESS)) as (_, output):
         assert "Opens on organism." in output
 
 

@@ -9,9 +9,9 @@ from PIL import Image
 from ccs import data, errors
 from ccs.app.services import images
 from ccs.app.views import VIEWS
-from tests.support.app_page import bare_app, check, finished, opened
-from tests.support.datasets_sample import as_parquet, cells, saved
-from tests.support.fairface_sample import RECORD, put_faces
+from tests.support.app_fixtures import check_html, make_empty_app, open_screen, render_screen
+from tests.support.datasets_sample import encode_image, image_cells, parquet_bytes
+from tests.support.fairface_sample import RECORD, serve_fairface
 from tests.support.hub_server import Hub
 
 # fsspec leaves its event loop to the garbage collector.
@@ -20,29 +20,29 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 
 def noise(seed):
     """A picture of its own for each seed."""
-    return saved(Image.frombytes("RGB", (12, 12), random.Random(seed).randbytes(432)).resize((40, 40)))
+    return encode_image(Image.frombytes("RGB", (12, 12), random.Random(seed).randbytes(432)).resize((40, 40)))
 
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory, tiny_folder):
     """With FairFace's labels and photographs of noise on the Hub."""
     home = tmp_path_factory.mktemp("home")
-    pictures = as_parquet(cells(300, image=noise), rows=100)
+    pictures = parquet_bytes(image_cells(300, image=noise), rows=100)
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(images, "PART_IMAGES", 28)
         patch.setitem(data.SOURCES, RECORD.name, RECORD)
-        put_faces(hub, noise)
+        serve_fairface(hub, noise)
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": pictures})
-        yield bare_app(tiny_folder, home)
+        yield make_empty_app(tiny_folder, home)
 
 
 def render(app, **query):
     """What a screen at a link shows after all its work."""
-    html, doings = finished(opened(app, {"model": "tiny", **query}))
-    check("".join(html.values()))
+    html, doings = render_screen(open_screen(app, {"model": "tiny", **query}))
+    check_html("".join(html.values()))
     return html["main"], doings
 
 
@@ -59,12 +59,12 @@ def test_bias_heads_and_start_open_on_photographs(fetched):
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
-    app = bare_app(tiny_folder, tmp_path)
+    app = make_empty_app(tiny_folder, tmp_path)
     page, _ = render(app, tab="bias")
     assert "was not found on the Hub" in page
     assert 'form="gallery"' in page
     assert "drawn" not in page
     with pytest.raises(errors.InputError, match="was not found on the Hub"):
-        VIEWS["bias"].program(opened(app, {"model": "tiny", "tab": "bias"}))
+        VIEWS["bias"].program(open_screen(app, {"model": "tiny", "tab": "bias"}))
     assert "You can rank your own faces" in render(app, tab="start")[0]
     assert "was not found on the Hub" in render(app, tab="heads")[0]

@@ -3,22 +3,22 @@
 import pytest
 
 from ccs.metrics import bias
-from tests.support.compute_sample import arguments, run, small_pool
+from tests.support.compute_sample import compute_arguments, run_compute, write_small_pool
 
 
 @pytest.fixture(scope="session")
-def texts(once):
-    return once("pool", small_pool) / "pool.csv"
+def texts(shared_folder):
+    return shared_folder("pool", write_small_pool) / "pool.csv"
 
 
 @pytest.fixture(scope="session")
-def small_run(once, tiny_folder, texts):
+def small_run(shared_folder, tiny_folder, texts):
     """The results of one small run in one process. Copy them to change them."""
 
     def make(out):
-        assert run(arguments(tiny_folder, texts, out)) == 0
+        assert run_compute(compute_arguments(tiny_folder, texts, out)) == 0
 
-    return once("small_run", make)
+    return shared_folder("small_run", make)
 
 
 @pytest.fixture

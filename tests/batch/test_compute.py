@@ -21,7 +21,7 @@ from ccs.data.open import open_dataset
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
 from ccs.model.export import WeightChange, changed_weights
-from tests.support.compute_sample import arguments, contents, run, same_tables
+from tests.support.compute_sample import assert_same_tables, compute_arguments, read_outputs, run_compute
 from tests.support.datasets_sample import write_images
 
 
@@ -61,7 +61,7 @@ def test_ablated_accuracy_is_that_of_a_copy_with_zeroed_columns(tiny_folder, tex
     """For heads of chosen layers. A head's total effect is what is lost without it."""
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
     args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "2"]
-    assert run([*args, "--layers", "1,4", "--ablate", "L1.H0 L1.H3 L4.H3"]) == 0
+    assert run_compute([*args, "--layers", "1,4", "--ablate", "L1.H0 L1.H3 L4.H3"]) == 0
     run_tables, model = results.read_results(tmp_path / "tiny"), ccs.load(str(tiny_folder))
     assert set(run_tables.table("scores")["layer"]) == {1, 4}
     top1 = run_tables.table("pruning").query("metric == 'top1'")
@@ -91,7 +91,7 @@ def test_heads_without_a_score_are_reported(small_run, tiny_folder, texts, tmp_p
         ([*judged, "--labeler", "openai:gpt-4o"], "the labeler named no head", unnamed),
         (judged, "no head has every judge's verdict", unscored),
     ):
-        assert compute.main([*arguments(tiny_folder, texts, tmp_path), *options]) == 0
+        assert compute.main([*compute_arguments(tiny_folder, texts, tmp_path), *options]) == 0
         printed = capsys.readouterr().out
         assert f"CCS: not scored, {why}" in printed
         assert refused in printed
@@ -114,7 +114,7 @@ def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder
     question = ["--model", str(tiny_folder), "--gallery", "world/faces", "--attribute", crossed]
     question += ["--occupations", "judge, nurse", "--ablate", heads]
     small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
-    assert run([*question, *small, "--out", str(tmp_path)]) == 0
+    assert run_compute([*question, *small, "--out", str(tmp_path)]) == 0
     assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
     app = session.App(results.load(tmp_path), [replace(ccs.open_gallery("world/faces"), name="ours")])
     app.model_cache.keep("tiny", model)
@@ -196,7 +196,7 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     for name, sets, cache_bytes in (("alone", ["one"], 0), ("both", ["one", "two"], 1e9)):
         monkeypatch.setattr("ccs.batch.compute.run.KEPT_BYTES", cache_bytes)
         data = [word for part in sets for word in ("--dataset", str(tmp_path / part))]
-        assert run([*base, *data, "--out", str(tmp_path / name)]) == 0
+        assert run_compute([*base, *data, "--out", str(tmp_path / name)]) == 0
     (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
@@ -216,9 +216,11 @@ def shares(capsys, args):
 
 
 def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder, texts, tmp_path, capsys):
-    args = arguments(tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60")
+    args = compute_arguments(
+        tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60"
+    )
     doing, done = shares(capsys, args)
-    same_tables(small_run / "tiny", tmp_path / "tiny")
+    assert_same_tables(small_run / "tiny", tmp_path / "tiny")
     parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "measure")]
     start = ["checks", "statistics", "texts", "spans", "labels", "judgments", "chance"]
     assert list(dict.fromkeys(doing)) == [*start, *parts]
@@ -236,13 +238,13 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     def shards():
         return {path: path.stat().st_mtime_ns for path in (done / ".stages").rglob("*.*.*.*")}
 
-    before, stamps = contents(done), shards()
+    before, stamps = read_outputs(done), shards()
     (done / "tiny" / "spans.parquet").write_bytes(b"half")
     (done / "tiny" / "bias.parquet").write_bytes(b"of a run with more sets")
-    again = arguments(tiny_folder, texts, done)
-    assert run(again) == 0
-    assert (contents(done), shards()) == (before, stamps)
-    assert run([*again, "--k", "3"]) == 0
+    again = compute_arguments(tiny_folder, texts, done)
+    assert run_compute(again) == 0
+    assert (read_outputs(done), shards()) == (before, stamps)
+    assert run_compute([*again, "--k", "3"]) == 0
     unchanged_stages = {path.parent.name for path, _ in stamps.items() & shards().items()}
     assert {"statistics", "texts", "checks"} <= unchanged_stages
     assert "spans" not in unchanged_stages
@@ -250,7 +252,7 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     config = json.loads((corrected / "open_clip_config.json").read_text())
     config["preprocess_cfg"]["mean"] = [0.0, 0.0, 0.0]
     (corrected / "open_clip_config.json").write_text(json.dumps(config))
-    assert run([*arguments(corrected, texts, done), "--k", "3"]) == 0
+    assert run_compute([*compute_arguments(corrected, texts, done), "--k", "3"]) == 0
     assert {path.parent.name for path, _ in stamps.items() & shards().items()} == {"chance"}
 
 

@@ -18,8 +18,8 @@ import ccs
 from ccs import InputError, results
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs
-from tests.support.app_process import ROOT, run_python
-from tests.support.compute_sample import arguments, contents, same_tables
+from tests.support.compute_sample import assert_same_tables, compute_arguments, read_outputs
+from tests.support.processes import ROOT, run_python
 
 KILLS = int(os.environ.get("CCS_KILLS", "2"))
 """Number of kills; CCS_KILLS=100 for the full test."""
@@ -77,7 +77,7 @@ def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
     while kills < KILLS:
         out, done = tmp_path / f"killed{kills}", False
         while not done:
-            process = begin(arguments(tiny_folder, texts, out), Path(os.devnull))
+            process = begin(compute_arguments(tiny_folder, texts, out), Path(os.devnull))
             process.join(rng.uniform(0.02, 0.6) * lasts if kills < KILLS else 600)
             if done := process.exitcode is not None:
                 assert process.exitcode == 0
@@ -85,13 +85,13 @@ def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
                 kills += 1
                 (process.terminate if kills % 2 else process.kill)()
                 process.join()
-        assert contents(out) == contents(small_run)
+        assert read_outputs(out) == read_outputs(small_run)
 
 
 def test_what_ends_one_of_two_ends_both_and_two_go_on(small_run, tiny_folder, texts, tmp_path):
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, log = tmp_path / "out", tmp_path / "said.txt"
-    args = arguments(tiny_folder, texts, out)
+    args = compute_arguments(tiny_folder, texts, out)
     for process in begin_two(args, log, "load"):
         process.join(100)
         assert process.exitcode == 2
@@ -107,7 +107,7 @@ def test_what_ends_one_of_two_ends_both_and_two_go_on(small_run, tiny_folder, te
     for process in begin_two(args, log, "open"):
         process.join(100)
         assert process.exitcode == 0
-    same_tables(small_run / "tiny", out / "tiny")
+    assert_same_tables(small_run / "tiny", out / "tiny")
     assert results.read_results(out / "tiny").manifest["measured"]["processes"] == 2
 
 
@@ -117,7 +117,7 @@ def test_what_ends_one_of_two_ends_both_and_two_go_on(small_run, tiny_folder, te
 def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
     out, log = tmp_path / "out", tmp_path / "said.txt"
     command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
-    command += [*arguments(tiny_folder, texts, out), "--device", "cpu"]
+    command += [*compute_arguments(tiny_folder, texts, out), "--device", "cpu"]
     with log.open("w") as file, subprocess.Popen(command, stderr=file, **ABOUT) as running:
         while not (out / ".stages/tiny" / stage).exists() and running.poll() is None:
             time.sleep(0.02)
@@ -127,4 +127,4 @@ def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launch
     assert not psutil.wait_procs(workers, 10)[1]
     assert "the same command continues" in log.read_text()
     run_python(*command[1:], **ABOUT)
-    same_tables(small_run / "tiny", out / "tiny")
+    assert_same_tables(small_run / "tiny", out / "tiny")

@@ -14,7 +14,7 @@ from ccs.batch.compute.stages import Processes, Store
 from ccs.data.open import open_dataset
 from ccs.metrics import group_gaps, preference, ranking
 from ccs.texts.score import HeadScore
-from tests.support.compute_sample import measured
+from tests.support.compute_sample import measure_evaluation
 
 NONE = AblationSet("none", None, HeadSet())
 
@@ -49,7 +49,7 @@ def test_sets_of_the_same_heads_have_the_results_of_each_alone(tiny_model, few_d
     kinds = (("high", None, ablated), ("random", 0, ablated), ("random@7", 1, ablated))
     ablations, read = [NONE, *(AblationSet(*kind) for kind in kinds)], []
     texts = measure.embed_texts(tiny_model, data)
-    together = measured(data, ablations, texts, lambda heads: read.append(heads) or embedded[heads])
+    together = measure_evaluation(data, ablations, texts, lambda heads: read.append(heads) or embedded[heads])
     assert read == [HeadSet(), ablated, ablated]  # once for both random sets, and for all attributes
 
     def evaluate(ablations):
@@ -59,7 +59,7 @@ def test_sets_of_the_same_heads_have_the_results_of_each_alone(tiny_model, few_d
     shares = [evaluate(measure.share_of(everything, rank, 3)) for rank in range(3)]
     assert repr(measure.join_shares(shares, everything)) == repr(evaluate(everything))  # to the last digit
     for ablation in ablations[1:]:
-        alone = measured(data, [NONE, ablation], texts, embedded.__getitem__)
+        alone = measure_evaluation(data, [NONE, ablation], texts, embedded.__getitem__)
         by_name = {names(row): row for row in together if row["ablation"] in ("none", ablation.name)}
         assert len(by_name) == len(alone)
         for row in alone:
@@ -73,7 +73,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool(tiny_model):
     data = replace(data, groups={"gender": data.groups["gender"][few]}, **part)
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
     texts = measure.embed_texts(tiny_model, data)
-    table = measured(data, [NONE], texts, lambda _: embedded)
+    table = measure_evaluation(data, [NONE], texts, lambda _: embedded)
     rows = {(row["dataset"], row["occupation"]): row for row in table if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
         pool = np.flatnonzero(data.pools == name)
@@ -97,7 +97,7 @@ def test_tables_split_the_group_scores_of_each_head(tiny_model, few_draws):
     head, texts = HeadSet([Head(5, 0)]), measure.embed_texts(tiny_model, data)
     single = AblationSet("single:L5.H0", None, head)
     embedded = {HeadSet(): before, head: after}
-    rows = measured(data, [NONE, single], texts, embedded.__getitem__, logit_scale=3.0)
+    rows = measure_evaluation(data, [NONE, single], texts, embedded.__getitem__, logit_scale=3.0)
     of_head = [row for row in rows if row["ablation"] == single.name and row["attribute"] == "gender"]
     metrics = {"MaxSkew", "MaxSkew mean", "MaxSkew sum", "general part", "specific part"}
     assert {row["metric"] for row in of_head} == metrics
@@ -131,7 +131,7 @@ def test_clips_are_means_of_frames_scaled_as_published_too(tiny_model, tmp_path)
     normal, scaled = np.random.default_rng(0).normal(size=(2, 10, tiny_model.dim))
     texts = measure.embed_texts(tiny_model, clips)
     ablations = [NONE, AblationSet("high", None, head_sets[1])]
-    rows = measured(clips, ablations, texts, lambda _: normal, published=lambda _: scaled)
+    rows = measure_evaluation(clips, ablations, texts, lambda _: normal, published=lambda _: scaled)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", normal), ("world/clips (as-published)", scaled):

@@ -10,15 +10,15 @@ from ccs import HeadSet, results
 from ccs.batch import publish
 from ccs.model import export
 from ccs.results import searches
-from tests.support import app_process, hub_server, local_server
-from tests.support.results_sample import manifest_for, write_model
+from tests.support import hub_server, local_server, processes
+from tests.support.results_sample import make_manifest, write_sample_results
 
 ADDRESS = "hf://datasets/user/ccs"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write_model(tmp_path / "results", "organism")
+    write_sample_results(tmp_path / "results", "organism")
     return tmp_path / "results"
 
 
@@ -35,7 +35,7 @@ def test_models_are_added_in_one_commit_without_touching_others(hub, folder, tmp
     assert f"{ADDRESS}@{repository.commits[-1].sha}." in capsys.readouterr().out
     before = hub.files("user/ccs")
     assert before["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
-    write_model(tmp_path / "more", "ViT-B-32/openai")
+    write_sample_results(tmp_path / "more", "ViT-B-32/openai")
     assert push(tmp_path / "more", "--public") == 0
     after = hub.files("user/ccs")
     assert not repository.private
@@ -43,7 +43,7 @@ def test_models_are_added_in_one_commit_without_touching_others(hub, folder, tmp
     assert "ViT-B-32--openai/bias.parquet" in after
     assert {"### organism", "### ViT-B-32/openai"} <= {*after["README.md"].decode().splitlines()}
 
-    write_model(folder, "organism", only=("spans", "scores"))  # stale tables go
+    write_sample_results(folder, "organism", only=("spans", "scores"))  # stale tables go
     assert push(folder) == 0
     inside = {path for path in hub.files("user/ccs") if path.startswith("organism/")}
     assert inside == {"organism/spans.parquet", "organism/scores.parquet", "organism/manifest.json"}
@@ -55,7 +55,7 @@ def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
     model = copy.copy(tiny_model)
     model.name, model.tag = evil, ""
     exported = export.model_card(model, export.WeightChange(HeadSet()), 0.0, "open_clip")
-    for page in (publish.dataset_card("user/ccs", {"m": manifest_for(evil, {})}), exported):
+    for page in (publish.dataset_card("user/ccs", {"m": make_manifest(evil, {})}), exported):
         assert "x # Not measured &lt;img" in page
         assert "\n# Not" not in page
 
@@ -77,7 +77,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     cache = tmp_path / "cache"
     push(folder)
     commit = hub.repositories["datasets", "user/ccs"].commits[-1].sha
-    write_model(folder, "second")
+    write_sample_results(folder, "second")
     push(folder)
 
     pinned = results.load(f"{ADDRESS}@{commit}", cache=cache)
@@ -86,12 +86,12 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     newest = results.load(ADDRESS, cache=cache)
     assert sorted(newest.models) == ["organism", "second"]
 
-    hub.faults["."] = lambda _: hub_server.refuse(503, "busy")
+    hub.faults["."] = lambda _: hub_server.refuse_request(503, "busy")
     cached = results.load(ADDRESS, cache=cache)
     assert cached.source.split("commit")[1] == newest.source.split("commit")[1]
     assert "could not be loaded: status 503" in cached.notices[0]
 
-    write_model(tmp_path / "shipped", "organism")
+    write_sample_results(tmp_path / "shipped", "organism")
     shipped = results.load(ADDRESS, fallback=tmp_path / "shipped", cache=tmp_path / "empty")
     assert shipped.source.startswith("the bundled results")
     assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
@@ -99,8 +99,8 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 
 def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys):
     for fault, message in (
-        (lambda _: hub_server.refuse(409, "conflict"), "409 for user/ccs: somebody else changed it"),
-        (local_server.hung_up, "could not be reached for user/ccs"),
+        (lambda _: hub_server.refuse_request(409, "conflict"), "409 for user/ccs: somebody else changed it"),
+        (local_server.drop_connection, "could not be reached for user/ccs"),
     ):
         hub.faults["POST .*/commit/"] = fault
         assert push(folder) == 2
@@ -113,7 +113,7 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
 
 
 def test_datasets_loads_it(hub, folder, tmp_path):
-    write_model(folder, "ViT-B-32/openai")
+    write_sample_results(folder, "ViT-B-32/openai")
     push(folder)
     script = """
 import datasets
@@ -124,4 +124,4 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
 assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
 """
     env = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    app_process.run_python("-c", script, env=env)
+    processes.run_python("-c", script, env=env)

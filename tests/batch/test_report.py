@@ -5,8 +5,8 @@ import pytest
 
 from ccs import paper, results
 from ccs.batch import pages, report
-from tests.support.report_sample import MODEL, bias_rows, line, pruning_rows, section
-from tests.support.results_sample import write
+from tests.support.report_sample import MODEL, bias_rows, find_row, find_section, pruning_rows
+from tests.support.results_sample import write_results
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def measured(tmp_path_factory):
     faces = bias_rows(MODEL, "fairface-1.25", {"none": 20.0})
     faces += [row | {"attribute": "gender"} for row in faces]
     faces += bias_rows(MODEL, "fairface-1.25", {"none": 61.8}, "as-published")
-    write(folder, MODEL, {"pruning": pruning, "bias": faces})
+    write_results(folder, MODEL, {"pruning": pruning, "bias": faces})
     assert report.main(["--results", str(folder), "--out", str(folder / "out")]) == 0
     return (folder / "out" / "report.md").read_text()
 
@@ -30,28 +30,28 @@ def test_without_results_the_papers_numbers_are_listed():
         if key not in ("table4", "open_clip", "v1-table2", *report.REPEATED):
             assert f"{table.number}. {table.title}" in text, key
     assert "| **All** |  | 496 | 0 | 0 |" in text
-    table5 = section(text, "## Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
-    assert line(table5, "ViT-B-32-OpenAI")[1:4] == ["75.68", "71.31", "73.61"]
+    table5 = find_section(text, "## Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
+    assert find_row(table5, "ViT-B-32-OpenAI")[1:4] == ["75.68", "71.31", "73.61"]
 
 
 def test_the_papers_numbers_are_compared_with_measured_ones(measured):
-    table5 = section(measured, "## Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
-    unablated = line(table5, "ViT-B-32-OpenAI", "cifar100/original")
+    table5 = find_section(measured, "## Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
+    unablated = find_row(table5, "ViT-B-32-OpenAI", "cifar100/original")
     assert unablated[2:] == ["65.08", "64.23", "[63.23, 65.23]", "-0.85", "✓", "none, cifar100", "–"]
-    high = line(table5, "ViT-B-32-OpenAI", "cifar100/high")
+    high = find_row(table5, "ViT-B-32-OpenAI", "cifar100/high")
     assert high[2:] == ["56.07", "20.00", "[19.00, 21.00]", "-36.07", "✗", "published-high, cifar100", "–"]
-    assert line(table5, "ViT-B-32-OpenAI", "cifar10/original")[7] == "none, cifar10-jpeg"
-    assert line(table5, "ViT-B-32-OpenAI", "food101/low")[2:7] == ["82.12", "–", "–", "–", "–"]
+    assert find_row(table5, "ViT-B-32-OpenAI", "cifar10/original")[7] == "none, cifar10-jpeg"
+    assert find_row(table5, "ViT-B-32-OpenAI", "food101/low")[2:7] == ["82.12", "–", "–", "–", "–"]
     # A model without results keeps its printed row.
-    assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
+    assert find_row(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
     # The faulty metric is next to the correct one and chance.
-    table8 = section(measured, "## Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
-    race = line(table8, "ViT-B-32-OpenAI", "race/original")
+    table8 = find_section(measured, "## Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
+    race = find_row(table8, "ViT-B-32-OpenAI", "race/original")
     assert (race[3], *race[6:8]) == ("61.8", "✓", "none, fairface-1.25, as-published")
     assert race[-3].startswith("20.0")
     assert race[-2] == "0.1 [0.1, 0.2]"
     # By gender the code has no fault on this set: the figure is the correct one.
-    gender = line(table8, "ViT-B-32-OpenAI", "gender/original")
+    gender = find_row(table8, "ViT-B-32-OpenAI", "gender/original")
     assert (gender[3], gender[7]) == ("20.0", "none, fairface-1.25, correct")
 
 

@@ -75,7 +75,7 @@ def name_or_judge(user, schema):
     """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": "Varied"})
-    return llm_server.verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
+    return llm_server.encode_verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
 
 
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monke
 
     with llm_server.LLMServer(name_or_judge) as server:
         answers, labels, rows = judge(SPANS, "2,3,4")
-        questions = [json.loads(request.user) for request in server.asked]
+        questions = [json.loads(request.user) for request in server.requests]
         *_, alone = judge({head: spans[:2] for head, spans in SPANS.items()}, "2")
     assert {question.get("concept") for question in questions} == {None, "Varied"}
     assert {(answer.wording, answer.label) for answer in answers.values()} == {("Varied", "Diversity")}

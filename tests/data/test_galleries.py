@@ -7,7 +7,14 @@ from PIL import Image
 
 from ccs.data.open import open_gallery, open_upload
 from ccs.errors import InputError
-from tests.support.datasets_sample import CELL, as_parquet, png, saved, write_images, zipped
+from tests.support.datasets_sample import (
+    IMAGE_TYPE,
+    encode_image,
+    numbered_png,
+    parquet_bytes,
+    write_images,
+    zip_bytes,
+)
 
 
 def write_two_folders(folder):
@@ -46,9 +53,9 @@ def test_ages_are_grouped_by_decade_unless_they_number_the_rows():
         ("years", fractions, decades),
     ):
         rows = [f"{i}.png,{'ab'[i % 2]},{value}" for i, value in enumerate(values)]
-        files = {f"{i}.png": png(i % 50) for i in range(60)}
+        files = {f"{i}.png": numbered_png(i % 50) for i in range(60)}
         table = "\n".join([f"file,half,{column}", *rows]).encode()
-        gallery = open_upload(zipped(files | {"labels.csv": table}), "x")
+        gallery = open_upload(zip_bytes(files | {"labels.csv": table}), "x")
         assert sorted({*gallery.groups.get(column, ())})[:2] == groups
         assert gallery.skipped == ("0.png: no years",) * (values[0] < 0)
 
@@ -63,7 +70,7 @@ def test_groups_merge_invisible_characters_and_skip_unknown_values(tmp_path):
         ("years", ["80+", "unknown", *map(str, [20, *range(20, 59)])], {"80+", "unknown", *decades}),
     ):
         columns = {name: column, "label": ["x"] * 20 + ["y"] * 22, "person": [f"p{i}" for i in range(42)]}
-        (tmp_path / "a.parquet").write_bytes(as_parquet([png(i) for i in range(42)], **columns))
+        (tmp_path / "a.parquet").write_bytes(parquet_bytes([numbered_png(i) for i in range(42)], **columns))
         gallery = open_gallery(str(tmp_path / "a.parquet"))
         assert ({*gallery.groups[name]}, len(gallery.groups)) == (groups, 2)
         assert gallery.notes[-1] == "the column 'person' is no attribute: it has 42 groups"
@@ -71,20 +78,20 @@ def test_groups_merge_invisible_characters_and_skip_unknown_values(tmp_path):
 
 
 def test_zip_upload_enforces_limits():
-    image, blank = saved(Image.new("RGB", (20, 20))), saved(Image.new("L", (8000, 5000)), "BMP")
+    image, blank = encode_image(Image.new("RGB", (20, 20))), encode_image(Image.new("L", (8000, 5000)), "BMP")
     two_images = {"a/1.png": image, "b/2.png": image}
     for upload, error in (
         (b"PK no zip", "cannot be read"),
-        (zipped({"1.png": image}), r"neither a labels\.csv nor images"),
-        (zipped({"a/1.png": blank, "a/2.png": blank}), "more than 64 MB once unpacked"),
-        (zipped({f"a/{i}.png": b"x" for i in range(2001)}), "holds 2001 images"),
+        (zip_bytes({"1.png": image}), r"neither a labels\.csv nor images"),
+        (zip_bytes({"a/1.png": blank, "a/2.png": blank}), "more than 64 MB once unpacked"),
+        (zip_bytes({f"a/{i}.png": b"x" for i in range(2001)}), "holds 2001 images"),
     ):
         with pytest.raises(InputError, match=error):
             open_upload(upload, "upload")
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
-    assert len(open_upload(zipped({**two_images, "a/3.png": postscript}), "upload").skipped) == 1
-    large = saved(Image.new("1", (8000, 5001)))
-    (skipped_image,) = open_upload(zipped({**two_images, "a/3.png": large}), "upload").skipped
+    assert len(open_upload(zip_bytes({**two_images, "a/3.png": postscript}), "upload").skipped) == 1
+    large = encode_image(Image.new("1", (8000, 5001)))
+    (skipped_image,) = open_upload(zip_bytes({**two_images, "a/3.png": large}), "upload").skipped
     assert "more than 40 megapixels" in skipped_image
 
 
@@ -95,32 +102,32 @@ def test_parquet_upload_ignores_paths_and_names_groups(tmp_path):
     columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [[0], [1]] * 6 + [[0]], "age": ["young"] * 13}
     feature = b'{"feature": {"names": ["woman", "man"]}, "_type": "List"}'
     metadata = {"huggingface": b'{"info": {"features": {"gender": %b}}}' % feature}
-    gallery = open_upload(as_parquet(pa.array(cells, CELL), metadata, **columns), "upload")
+    gallery = open_upload(parquet_bytes(pa.array(cells, IMAGE_TYPE), metadata, **columns), "upload")
     groups = {name: labels.tolist() for name, labels in gallery.groups.items()}
     assert groups == {"gender": ["woman", "man"] * 6}
     assert gallery.skipped == ("row 12: no image in this row",)
     assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
-    renamed_groups = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "upload")
+    renamed_groups = open_upload(parquet_bytes(pa.array(files), gender=["a", "b"] * 6), "upload")
     assert renamed_groups.fingerprint != gallery.fingerprint
 
 
 def test_parquet_files_with_different_class_names_are_rejected(tmp_path):
     names = {"huggingface": '{"info": {"features": {"gender": {"names": ["f", "m"]}}}}'}
     for number, metadata in enumerate((names, None)):
-        data = as_parquet([png(i) for i in range(4)], metadata, gender=[0, 1] * 2)
+        data = parquet_bytes([numbered_png(i) for i in range(4)], metadata, gender=[0, 1] * 2)
         (tmp_path / f"{number}.parquet").write_bytes(data)
     with pytest.raises(InputError, match="differ in the column 'gender'"):
         open_gallery(str(tmp_path))
 
 
 def test_parquet_upload_enforces_limits():
-    noise = saved(Image.effect_noise((300, 300), 90), "BMP")  # 90 kB
+    noise = encode_image(Image.effect_noise((300, 300), 90), "BMP")  # 90 kB
     for cells, column, error in (
         ([b"x"] * 2001, "gender", "2001 images"),
         ([noise] * 800, "gender", "more than 64 MB"),  # stored once in the file, and unpacked in every row
         ([1, 2], "gender", "no column of images"),
         ([b"x"] * 2, "hair", "None of the 2 images"),
     ):
-        file = as_parquet(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
+        file = parquet_bytes(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
         with pytest.raises(InputError, match=error):
             open_upload(file, "upload")

@@ -10,8 +10,8 @@ import pytest
 from ccs.data import SOURCES
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
-from tests.support.fairface_sample import RECORD, put_faces
+from tests.support.datasets_sample import IMAGE_TYPE, image_cells, numbered_png, parquet_bytes, read_number
+from tests.support.fairface_sample import RECORD, serve_fairface
 
 # fsspec leaves its event loop to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
@@ -19,14 +19,14 @@ NAME = "user/photos"
 
 
 def image_numbers(data):
-    return [number_of(image) for image in data.images]
+    return [read_number(image) for image in data.images]
 
 
 def test_sample_is_spread_over_files_and_row_groups(hub):
-    parts = {f"data/train-{i:05d}-of-00002.parquet": cells(24, 24 * i) for i in range(2)}
-    parts["data/test-00000-of-00001.parquet"] = cells(8, 40)
+    parts = {f"data/train-{i:05d}-of-00002.parquet": image_cells(24, 24 * i) for i in range(2)}
+    parts["data/test-00000-of-00001.parquet"] = image_cells(8, 40)
     files = {
-        name: as_parquet(part, rows=4, label=["a", "b"] * (len(part) // 2)) for name, part in parts.items()
+        name: parquet_bytes(part, rows=4, label=["a", "b"] * (len(part) // 2)) for name, part in parts.items()
     }
     hub.put("datasets", NAME, {**files, "README.md": b"---\n---\n"})
     images = open_images(f"hf://datasets/{NAME}:train", 16)
@@ -49,7 +49,7 @@ def test_sample_is_spread_over_files_and_row_groups(hub):
 def test_requested_configuration_and_split_are_read(hub, tmp_path):
     folders = [f"{config}/{split}" for config in ("0.25", "1.25") for split in ("train", "test")]
     files = {
-        f"{folder}-00000-of-00001.parquet": as_parquet(cells(4, 10 * i), label=["a", "b"] * 2)
+        f"{folder}-00000-of-00001.parquet": parquet_bytes(image_cells(4, 10 * i), label=["a", "b"] * 2)
         for i, folder in enumerate(folders)
     }
     hub.put("datasets", NAME, files)
@@ -84,8 +84,12 @@ def test_hostile_repository_is_rejected(hub):
     ]
     for file, data, error in (
         ("train.parquet", b"PAR1 not really PAR1", "cannot be read as Parquet"),
-        ("train.parquet", as_parquet(pa.array(outside_paths, CELL)), "None of the 3 images"),
-        ("train.parquet", as_parquet([1, 2], label=[1, 2]), "no column of images; the columns are label, "),
+        ("train.parquet", parquet_bytes(pa.array(outside_paths, IMAGE_TYPE)), "None of the 3 images"),
+        (
+            "train.parquet",
+            parquet_bytes([1, 2], label=[1, 2]),
+            "no column of images; the columns are label, ",
+        ),
         ("train.tar", b"never opened outside of the sandbox", "no Parquet files"),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no Parquet files"),
     ):
@@ -104,7 +108,7 @@ def test_unpacked_size_is_limited(hub, monkeypatch):
     hub.put("datasets", NAME, {"train.parquet": out.getvalue()})
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images(f"hf://datasets/{NAME}", 20)
-    hub.put("datasets", NAME, {"train.parquet": as_parquet(cells(4))})
+    hub.put("datasets", NAME, {"train.parquet": parquet_bytes(image_cells(4))})
     monkeypatch.setattr("ccs.data.hub.MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images(f"hf://datasets/{NAME}", 4)
@@ -112,7 +116,7 @@ def test_unpacked_size_is_limited(hub, monkeypatch):
 
 def test_registered_sample_is_balanced_over_groups(hub, monkeypatch):
     monkeypatch.setitem(SOURCES, RECORD.name, RECORD)
-    put_faces(hub, lambda i: png(i % 50))
+    serve_fairface(hub, lambda i: numbered_png(i % 50))
     gallery = open_gallery("fairface-600")
     assert (len(gallery.images), set(gallery.k.values())) == (600, {60})
     assert set(gallery.groups) == {"gender", "race", "race (seven)", "age"}

@@ -12,8 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ccs.data import SOURCES
-from tests.support.datasets_sample import as_parquet, cells, clip, repository, schemas, tar_of, webdataset
-from tests.support.hub_server import Hub, Repository, refuse
+from tests.support.datasets_sample import (
+    dataset_schemas,
+    image_cells,
+    parquet_bytes,
+    tar_bytes,
+    webdataset_bytes,
+    write_repository,
+    write_video,
+)
+from tests.support.hub_server import Hub, Repository, refuse_request
 
 SCRIPT = """
 import json, pickle, sys
@@ -76,7 +84,7 @@ def serve_dataset(hub, name, tmp_path, files=None):
     """Serves a registered dataset at its revision; without `files`, the few rows of its schema."""
     source = SOURCES[name]
     if files is None:
-        files = read_files(repository(tmp_path / name, source, *schemas()[name]))
+        files = read_files(write_repository(tmp_path / name, source, *dataset_schemas()[name]))
     served = hub.repositories["datasets", source.hub] = Repository(private=False)
     served.tags[source.revision] = served.commit(dict(files), "data")
     return served
@@ -94,9 +102,9 @@ UNAVAILABLE = {
 def serve_unavailable_datasets(hub, folder):
     """Serves a gated dataset, another column, no data, and no such revision; the fifth has no repository."""
     serve_dataset(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
-    features, _ = schemas()["cifar100"]
+    features, _ = dataset_schemas()["cifar100"]
     features = {"img": features["img"], "klass": features["fine_label"]}
-    changed = repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
+    changed = write_repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
     serve_dataset(hub, "cifar100", folder, read_files(changed))
     serve_dataset(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
     serve_dataset(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
@@ -115,17 +123,18 @@ def answers(hub, folder):
     # A renamed repository: the Hub redirects from the old name.
     hub.repositories["datasets", "new-owner/food101"] = serve_dataset(hub, "food101", folder)
     del hub.repositories["datasets", "ethz/food101"]
-    hub.faults["/ethz/food101"] = lambda request: refuse(
+    hub.faults["/ethz/food101"] = lambda request: refuse_request(
         307, "moved", Location=request.environ["RAW_URI"].replace("ethz", "new-owner", 1)
     )
-    archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
+    archive = {"test/0.tar": webdataset_bytes([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     serve_dataset(hub, "country211", folder, archive).commit(
         {"README.md": b"emptied\n"}, "after the revision"
     )
     serve_unavailable_datasets(hub, folder)
     requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
     splits = {
-        f"data/{split}.parquet": as_parquet(cells(4), label=["a", "b"] * 2) for split in ("test", "train")
+        f"data/{split}.parquet": parquet_bytes(image_cells(4), label=["a", "b"] * 2)
+        for split in ("test", "train")
     }
     hub.put("datasets", "user/photos", {**splits, "README.md": b"never downloaded"})
     requests += [(name, None) for name in ("user/photos", *UNAVAILABLE)]
@@ -173,7 +182,9 @@ def test_downloaded_dataset_opens_offline(hub, folder, answers):
 
 def test_two_processes_join_an_archive_of_videos_once(hub, tmp_path):
     entries = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(2)]
-    archive = tar_of({f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)})
+    archive = tar_bytes(
+        {f"videos/v{i}.mp4": write_video(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)}
+    )
     parts = {f"v.tar.part-{i}": archive[i * 4096 : (i + 1) * 4096] for i in range(-(-len(archive) // 4096))}
     serve_dataset(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(entries).encode(), **parts})
     with ThreadPoolExecutor(2) as pool:

@@ -8,7 +8,7 @@ import pytest
 
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import as_parquet, cells, number_of, png, tar_of
+from tests.support.datasets_sample import image_cells, numbered_png, parquet_bytes, read_number, tar_bytes
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def write_files(tmp_path):
     def write_files(files):
         for path, data in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            data = png(data) if isinstance(data, int) else data
+            data = numbered_png(data) if isinstance(data, int) else data
             (tmp_path / path).write_bytes(data.encode() if isinstance(data, str) else data)
         return str(tmp_path)
 
@@ -26,7 +26,7 @@ def write_files(tmp_path):
 
 
 def class_by_number(data):
-    return {number_of(image): data.classes[n] for image, n in zip(data.images, data.labels, strict=True)}
+    return {read_number(image): data.classes[n] for image, n in zip(data.images, data.labels, strict=True)}
 
 
 def csv_text(header, *rows):
@@ -129,7 +129,9 @@ def test_class_codes_are_reported(write_files, classes):
 
 
 def test_tar_file_per_class_counts_hidden_files(write_files):
-    archives = {f"{name}.tar": tar_of({"0.png": png(n), "._0.png": b"x"}) for n, name in enumerate("ab")}
+    archives = {
+        f"{name}.tar": tar_bytes({"0.png": numbered_png(n), "._0.png": b"x"}) for n, name in enumerate("ab")
+    }
     data = open_dataset(write_files(archives))
     assert class_by_number(data) == {0: "a", 1: "b"}
     assert data.notes.count("hidden: 1 file ._0.png") == 2
@@ -139,17 +141,21 @@ def test_img2dataset_shards_are_read_without_their_metadata_tables(write_files):
     files = {}
     for number in (0, 1):
         shard = f"{number:05d}"
-        members = {f"{shard}0.jpg": png(number), f"{shard}0.json": b'{"caption": "x"}', f"{shard}0.txt": b"x"}
-        files |= {f"{shard}.tar": tar_of(members), f"{shard}_stats.json": "{}"}
-        files[f"{shard}.parquet"] = as_parquet(cells(1), url=["http://x"])
-    assert [number_of(image) for image in open_images(write_files(files)).images] == [0, 1]
+        members = {
+            f"{shard}0.jpg": numbered_png(number),
+            f"{shard}0.json": b'{"caption": "x"}',
+            f"{shard}0.txt": b"x",
+        }
+        files |= {f"{shard}.tar": tar_bytes(members), f"{shard}_stats.json": "{}"}
+        files[f"{shard}.parquet"] = parquet_bytes(image_cells(1), url=["http://x"])
+    assert [read_number(image) for image in open_images(write_files(files)).images] == [0, 1]
 
 
 def zip_in_encoding(encoding, paths):
     """A zip file whose names are in an encoding that it doesn't declare."""
     with zipfile.ZipFile(out := io.BytesIO(), "w") as archive:
         for number, path in enumerate(paths):
-            archive.writestr(f"{number}".ljust(len(path.encode(encoding)), "~"), png(number))
+            archive.writestr(f"{number}".ljust(len(path.encode(encoding)), "~"), numbered_png(number))
     data = out.getvalue()
     for number, path in enumerate(paths):
         name = path.encode(encoding)

@@ -14,17 +14,17 @@ from PIL import Image
 from ccs.data import decoding
 from ccs.data.open import open_dataset, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import as_parquet, cells, saved, zipped
+from tests.support.datasets_sample import encode_image, image_cells, parquet_bytes, zip_bytes
 
 
 def solid_image(color, mode="RGB", format="JPEG", **save_options):
-    return saved(Image.new(mode, (40, 24), color), format, **save_options)
+    return encode_image(Image.new(mode, (40, 24), color), format, **save_options)
 
 
 def noise_jpeg(seed):
     """A JPEG large enough that a truncated copy loses pixels."""
     pixels = np.random.default_rng(seed).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    return saved(Image.fromarray(pixels), "JPEG")
+    return encode_image(Image.fromarray(pixels), "JPEG")
 
 
 def write_file(path, data):
@@ -67,7 +67,7 @@ def test_deep_gray_is_scaled_if_its_white_level_is_known(format, dtype, white):
     ramp = np.tile(np.linspace(0, white, 64), (64, 1)).astype(dtype)
     headers = {"PGM": f"P5\n64 64\n{white}\n", "PFM": "Pf\n64 64\n-1\n"}
     header = headers.get(format)
-    data = header.encode() + ramp.tobytes() if header else saved(Image.fromarray(ramp), format)
+    data = header.encode() + ramp.tobytes() if header else encode_image(Image.fromarray(ramp), format)
     if white in (10**6, 1e4):
         assert "have no known white" in decoding.problem(data)
     else:
@@ -77,11 +77,11 @@ def test_deep_gray_is_scaled_if_its_white_level_is_known(format, dtype, white):
 
 def test_unsupported_deep_gray_is_rejected():
     gray = Image.new("I;16", (8, 8))
-    tiff, tag = saved(gray, "TIFF"), struct.Struct("<HHII")
+    tiff, tag = encode_image(gray, "TIFF"), struct.Struct("<HHII")
     inverted = tiff.replace(tag.pack(262, 3, 1, 1), tag.pack(262, 3, 1, 0))
     twelve_bits = tiff.replace(tag.pack(258, 3, 1, 16), tag.pack(258, 3, 1, 12))
-    signed = saved(gray, "TIFF", tiffinfo={339: 2})
-    for data in (saved(gray, transparency=0), inverted, twelve_bits, signed):
+    signed = encode_image(gray, "TIFF", tiffinfo={339: 2})
+    for data in (encode_image(gray, transparency=0), inverted, twelve_bits, signed):
         assert decoding.problem(data).startswith("deep gray that is transparent")
 
 
@@ -90,7 +90,7 @@ def test_decode_applies_exif_rotation():
     exif[0x0112] = 6  # a quarter turn clockwise
     image = Image.new("RGB", (40, 24), "white")
     image.paste((0, 0, 0), (0, 0, 10, 24))
-    rotated = decoding.decode(saved(image, "PNG", exif=exif))
+    rotated = decoding.decode(encode_image(image, "PNG", exif=exif))
     assert rotated.size == (24, 40)
     assert np.asarray(rotated)[0].max() == 0  # the left edge is now the top
 
@@ -156,7 +156,7 @@ def test_links_duplicates_and_damaged_archive_members_are_reported(tmp_path):
         tar.add(tmp_path / "set", ".")
     assert open_dataset(str(tmp_path / "set.tar")).notes == ("a link in an archive: 1 file b/2.png",)
     assert open_dataset(str(tmp_path / "set")).notes == ("images that are in another class too: 1",)
-    archive = bytearray(zipped({f"./{name}": data for name, data in files.items()}))
+    archive = bytearray(zip_bytes({f"./{name}": data for name, data in files.items()}))
     position = archive.index(b"b/2.png") + 100
     archive[position : position + 9] = bytes(9)
     (skipped_file,) = open_dataset(str(write_file(tmp_path / "set.zip", bytes(archive)))).skipped
@@ -219,7 +219,7 @@ def test_class_numbers_may_be_floats_next_to_a_missing_label(tmp_path, table):
     ],
 )
 def test_numeric_labels_are_zero_based_class_indices(tmp_path, labels, names, expected):
-    path = write_file(tmp_path / "a.parquet", as_parquet(cells(3), label=labels))
+    path = write_file(tmp_path / "a.parquet", parquet_bytes(image_cells(3), label=labels))
     if isinstance(expected, str):
         with pytest.raises(InputError, match=expected):
             open_dataset(str(path), classes=names)
@@ -230,7 +230,7 @@ def test_numeric_labels_are_zero_based_class_indices(tmp_path, labels, names, ex
 
 
 def test_large_row_group_is_rejected(tmp_path, monkeypatch):
-    path = write_file(tmp_path / "a.parquet", as_parquet(cells(4), label=["cat", "dog"] * 2))
+    path = write_file(tmp_path / "a.parquet", parquet_bytes(image_cells(4), label=["cat", "dog"] * 2))
     assert len(open_dataset(str(path)).images) == len(open_images(str(path)).images) == 4
     monkeypatch.setattr("ccs.data.parquet.GROUP_BYTES", 100)
     with pytest.raises(InputError, match=r"a row group has 0 MB.* at most 0 MB are read"):
@@ -238,7 +238,7 @@ def test_large_row_group_is_rejected(tmp_path, monkeypatch):
 
 
 def labeled_parquet(*labels, **columns):
-    return as_parquet(cells(len(labels)), label=labels, **columns)
+    return parquet_bytes(image_cells(len(labels)), label=labels, **columns)
 
 
 def test_parquet_files_of_different_tables_are_not_mixed(tmp_path):
@@ -263,5 +263,5 @@ def test_parquet_files_of_different_tables_are_not_mixed(tmp_path):
         open_tables("languages", **{"en-test": two, "fr-test": three})
     with pytest.raises(InputError, match="differ in the column 'gender'"):
         open_tables("columns", **{"part-1": two, "part-2": labeled_parquet("a", "b", gender=["f", "m"])})
-    masks = open_tables("masks", a=labeled_parquet("a", "b", mask=cells(2, 5)))
+    masks = open_tables("masks", a=labeled_parquet("a", "b", mask=image_cells(2, 5)))
     assert masks.notes == ("the images of the column 'mask' are not used",)

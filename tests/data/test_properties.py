@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccs.data import BiasSet
 from ccs.data.open import open_dataset, open_gallery, open_upload
 from ccs.errors import InputError
-from tests.support.datasets_sample import CELL, as_parquet, png, zipped
+from tests.support.datasets_sample import IMAGE_TYPE, numbered_png, parquet_bytes, zip_bytes
 
 FOLDERS = st.sampled_from(
     (
@@ -48,7 +48,7 @@ def write_files(tmp_path):
         for path, data in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(data)
-        archive.write_bytes(zipped(files))
+        archive.write_bytes(zip_bytes(files))
         return str(folder), str(archive)
 
     return write_files
@@ -86,7 +86,7 @@ def count_reported_files(data):
 @given(paths=st.sets(PATHS, min_size=2, max_size=14))
 def test_folder_zip_and_upload_give_the_same_labels(write_files, paths):
     paths = without_conflicts(sorted(paths))
-    files = {p: png(n) if PurePosixPath(p).name in IMAGES else b"x" for n, p in enumerate(paths)}
+    files = {p: numbered_png(n) if PurePosixPath(p).name in IMAGES else b"x" for n, p in enumerate(paths)}
     folder, archive = write_files(files)
     data, archive_data = open_or_none(open_dataset, folder), open_or_none(open_dataset, archive)
     assert (data is None) == (archive_data is None)
@@ -99,7 +99,7 @@ def test_folder_zip_and_upload_give_the_same_labels(write_files, paths):
         assert len(data.images) + count_reported_files(data) == len(set(map(reported_path, paths)))
     people = open_or_none(open_gallery, folder, attribute="group")
     if people is not None:
-        assert numbered_labels(open_upload(zipped(files), "upload")) == numbered_labels(people)
+        assert numbered_labels(open_upload(zip_bytes(files), "upload")) == numbered_labels(people)
 
 
 @keep_folder_between_examples
@@ -112,7 +112,7 @@ def test_table_gives_each_image_its_group(write_files, labels, prefix, missing):
     images = [path for path in labels if PurePosixPath(path).name in IMAGES and "/." not in f"/{path}"]
     images = without_conflicts(images)
     rows = [f'{prefix}{path},"{labels[path]}"' for path in images] + ["nowhere/else.gif,f"] * missing
-    files = {path: png(number) for number, path in enumerate(images)}
+    files = {path: numbered_png(number) for number, path in enumerate(images)}
     files["labels.csv"] = "\n".join(["file,group", *rows]).encode()
     folder, archive = write_files(files)
     people, archive_people = open_or_none(open_gallery, folder), open_or_none(open_gallery, archive)
@@ -121,7 +121,7 @@ def test_table_gives_each_image_its_group(write_files, labels, prefix, missing):
         return
     for number, group in numbered_labels(people):
         assert group.casefold() == labels[images[number]].strip().casefold()
-    uploaded_people = open_upload(zipped(files), "upload")
+    uploaded_people = open_upload(zip_bytes(files), "upload")
     assert numbered_labels(archive_people) == numbered_labels(uploaded_people) == numbered_labels(people)
     assert len(people.images) + len(people.skipped) == len(rows)
 
@@ -156,17 +156,17 @@ def label_column(labels, column_type, names):
 def test_parquet_gives_each_image_its_class(
     write_files, labels, column_type, damaged, with_paths, split_at, row_group
 ):
-    images = [png(number)[: 40 if number == damaged else None] for number in range(len(labels))]
+    images = [numbered_png(number)[: 40 if number == damaged else None] for number in range(len(labels))]
     files = {}
     for part, rows in enumerate((slice(split_at), slice(split_at, None))):
         column = pa.array(images[rows], pa.binary())
         if with_paths:
-            column = pa.array([{"bytes": data, "path": "/etc/passwd"} for data in images[rows]], CELL)
+            column = pa.array([{"bytes": data, "path": "/etc/passwd"} for data in images[rows]], IMAGE_TYPE)
         names = ",".join(f'"{name}"' for name in CLASS_LISTS[part])
         metadata = {"huggingface": f'{{"info": {{"features": {{"label": {{"names": [{names}]}}}}}}}}'}
         cells = label_column(labels[rows], column_type, CLASS_LISTS[part])
         metadata = metadata if column_type == "numbers" else None
-        files[f"part-{part}.parquet"] = as_parquet(column, metadata, row_group, label=cells)
+        files[f"part-{part}.parquet"] = parquet_bytes(column, metadata, row_group, label=cells)
     data, archive_data = (open_or_none(open_dataset, path) for path in write_files(files))
     expected = [(n, label.strip().casefold()) for n, label in enumerate(labels) if label and n != damaged]
     if data is None:

@@ -12,7 +12,14 @@ from ccs.batch import report
 from ccs.data import SOURCES, clips
 from ccs.data.open import open_dataset
 from scripts.datasets_table import as_markdown
-from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
+from tests.support.datasets_sample import (
+    SOCIAL_GROUPS,
+    dataset_schemas,
+    numbered_png,
+    read_number,
+    write_repository,
+    write_video,
+)
 
 
 @pytest.fixture
@@ -20,14 +27,14 @@ def open_clone(tmp_path):
     """Returns a function that opens a registered dataset from a local clone of its repository."""
 
     def open_clone(name, **options):
-        repository(tmp_path / name, SOURCES[name], *schemas()[name])
+        write_repository(tmp_path / name, SOURCES[name], *dataset_schemas()[name])
         return open_dataset(name, **options)
 
     return open_clone
 
 
 def image_numbers(data):
-    return [number_of(image) for image in data.images]
+    return [read_number(image) for image in data.images]
 
 
 def test_classification_datasets_have_classes_labels_and_templates(open_clone):
@@ -62,7 +69,7 @@ def test_fairface_opens_from_the_authors_csv_and_images(tmp_path):
     root = tmp_path / "fairface-0.25"
     (root / "val").mkdir(parents=True)
     for number in (1, 2):
-        (root / "val" / f"{number}.jpg").write_bytes(png(number))
+        (root / "val" / f"{number}.jpg").write_bytes(numbered_png(number))
     rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
     gallery = open_dataset("fairface-0.25")
@@ -75,7 +82,7 @@ def test_socialcounterfactuals_has_a_pool_per_occupation(open_clone):
     gallery = open_clone("socialcounterfactuals")
     # Row 12 varies another attribute than race and gender. The paper doesn't have the occupation of row 15.
     assert image_numbers(gallery) == [*range(12), 13, 14]
-    assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL
+    assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL_GROUPS
     # Rows 13 and 14 name gender first.
     assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")
     assert (gallery.k, gallery.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
@@ -93,7 +100,7 @@ def frame_numbers(frames):
 
 
 def test_frames_are_taken_from_the_middle_of_equal_intervals(tmp_path):
-    path = clip(tmp_path / "a.mp4")
+    path = write_video(tmp_path / "a.mp4")
     for count in (1, 4, 5, 12, 40):
         # reference: frame i is shown from i/10 to (i+1)/10 seconds
         expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
@@ -102,7 +109,7 @@ def test_frames_are_taken_from_the_middle_of_equal_intervals(tmp_path):
 
 def test_frames_follow_the_rotation_in_video_metadata(tmp_path):
     bright_left = np.repeat(np.uint8([[[255], [0]]]), 32, axis=1).repeat(64, axis=0).repeat(3, axis=2)
-    data = clip(tmp_path / "a.mp4", pixels=[bright_left] * 9).read_bytes()
+    data = write_video(tmp_path / "a.mp4", pixels=[bright_left] * 9).read_bytes()
     matrix = data.index(b"tkhd") + 44  # a quarter turn clockwise, as of a phone held upright
     rotated = data[:matrix] + struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 2**30) + data[matrix + 36 :]
     (frame,) = clips.frames(rotated, 1)
@@ -111,7 +118,7 @@ def test_frames_follow_the_rotation_in_video_metadata(tmp_path):
 
 
 def test_truncated_video_repeats_its_last_frame(tmp_path):
-    path = clip(tmp_path / "a.mkv", seconds=2.5)
+    path = write_video(tmp_path / "a.mkv", seconds=2.5)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 6 // 10])
     numbers = frame_numbers(clips.frames(path, 8))
@@ -127,7 +134,7 @@ def test_video_datasets_have_frames_and_captions(tmp_path):
         ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
     ):
         root = tmp_path / name
-        clip(root / "videos" / rows[0]["video"])
+        write_video(root / "videos" / rows[0]["video"])
         (root / "videos" / "broken.mp4").write_bytes(b"not a video")
         unreadable = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
         (root / SOURCES[name].annotations).write_text(json.dumps(unreadable + rows))

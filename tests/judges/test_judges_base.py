@@ -14,10 +14,10 @@ from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Spending, find_cost, read_prices
 from ccs.judges.provider import Usage, retry_after
 from ccs.judges.question import OffSchemaError, Question, judge_request, judge_schema, parse_reply
-from tests.support.llm_server import verdicts
+from tests.support.llm_server import encode_verdicts
 
 THREE = ("text_1", "text_2", "text_3")
-YES = verdicts(dict.fromkeys(THREE, True))
+YES = encode_verdicts(dict.fromkeys(THREE, True))
 
 
 def test_a_reply_off_the_schema_is_refused_with_where():

@@ -10,7 +10,7 @@ from ccs import Head, InputError, paper
 from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.texts.pools import make_pool
-from tests.support.llm_server import SERVERS, LLMServer, cut, refuse, reply, status
+from tests.support.llm_server import SERVERS, LLMServer, reply, reply_error, reply_half, reply_refusal
 
 QUESTIONS = [Question(f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 
@@ -42,7 +42,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
     with LLMServer() as server:
         panel = Panel(server.spec, limits)
         causes = [judges[0][0].cause for judges in panel.judge(questions)]
-        requests = len(server.asked)
+        requests = len(server.requests)
         # 0.2 dollars each, and the most that one can cost (1 dollar) must still fit: (2.5 - 1) / 0.2 = 7.5
         assert requests == 8
         assert panel.spending.spent == pytest.approx(0.2 * requests)
@@ -50,7 +50,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
         (refused,) = {*causes} - {""}
         assert "the request could exceed 2.50 dollars; raise --budget" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
-        assert len(server.asked) == 20  # what was paid for was kept
+        assert len(server.requests) == 20  # what was paid for was kept
     (spent,) = panel.spent(questions)
     assert (spent["calls"], spent["input_tokens"], spent["output_tokens"]) == (20, 2000, 400)
     assert spent["dollars"] == pytest.approx(4.0)
@@ -64,7 +64,7 @@ def test_a_refused_connection_costs_nothing_and_a_lost_one_the_most(limits, kind
         causes = [judges[0][0].cause for judges in panel.judge(QUESTIONS[:3])]
         assert [cause.partition(":")[0] for cause in causes] == ["connection"] * 3
         assert panel.spending.spent == 0
-        server.acts.append(cut)
+        server.queued_replies.append(reply_half)
         panel = Panel(server.spec, limits)
         assert panel.judge(QUESTIONS[:1])[0][0][0].verdict is True
         assert panel.spending.spent == pytest.approx(1 + 0.2)
@@ -72,12 +72,12 @@ def test_a_refused_connection_costs_nothing_and_a_lost_one_the_most(limits, kind
 
 def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(settings):
     with LLMServer() as server:
-        server.acts.extend([reply(), status(401)])
+        server.queued_replies.extend([reply(), reply_error(401)])
         with pytest.raises(InputError, match="does not accept the key"):
             Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS)
-        assert len(server.asked) == 2  # nothing was sent after the refusal of the key
+        assert len(server.requests) == 2  # nothing was sent after the refusal of the key
         Panel(server.spec, settings).judge([QUESTIONS[0], QUESTIONS[0]])
-        assert len(server.asked) == 2  # equal questions are one request, whose answer was kept
+        assert len(server.requests) == 2  # equal questions are one request, whose answer was kept
 
 
 def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
@@ -89,12 +89,14 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, 
             shutil.copytree(settings.cache.parent, left)
             return reply()(*arguments)
 
-        server.acts.extend([reply()] * 3 + [leave])
+        server.queued_replies.extend([reply()] * 3 + [leave])
         Panel(server.spec, one_by_one).judge(QUESTIONS)
-        requests = [request.user for request in server.asked]
+        requests = [request.user for request in server.requests]
         judged = Panel(server.spec, replace(one_by_one, cache=left / settings.cache.name)).judge(QUESTIONS)
         assert [[text.verdict for text in texts] for (texts,) in judged] == [[True] * 2] * 6
-        assert [request.user for request in server.asked[6:]] == requests[3:]  # the fourth had no answer yet
+        assert [request.user for request in server.requests[6:]] == requests[
+            3:
+        ]  # the fourth had no answer yet
 
 
 TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
@@ -114,7 +116,7 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
         labels = Labeler(server.spec, settings).label(TEXTS)
         assert labels == {Head(0, 1): Labeled("Colors", "colours"), Head(0, 2): Labeled("Animals", "ANIMAL")}
         assert Labeler(server.spec, settings).label(TEXTS) == labels
-    first, _ = server.asked
+    first, _ = server.requests
     assert all(json.dumps(example.label) in first.system for example in worked_examples(Head(0, 1), ()))
     assert list(json.loads(first.user)) == ["texts"]
 
@@ -129,14 +131,14 @@ def test_no_example_is_the_head_being_labeled():
     assert {example.level for example in worked_examples(Head(0, 0), ("x",))} == {"high", "moderate", "low"}
 
 
-NO_LABEL = [(refuse, "refusal"), (reply(concept("?!")), "off-schema: concept is empty")]
+NO_LABEL = [(reply_refusal, "refusal"), (reply(concept("?!")), "off-schema: concept is empty")]
 
 
 @pytest.mark.parametrize(("act", "cause"), NO_LABEL)
 def test_no_label_comes_with_its_cause(settings, act, cause):
     texts = {Head(0, 1): TEXTS[Head(0, 1)]}
     with LLMServer(name_it) as server:
-        server.acts.append(act)
+        server.queued_replies.append(act)
         (none,) = Labeler(server.spec, settings).label(texts).values()
         assert none.label is none.wording is None
         assert none.cause.startswith(cause)

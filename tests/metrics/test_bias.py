@@ -6,14 +6,14 @@ import pytest
 from ccs import InputError
 from ccs.metrics import bias, bias_result, group_gaps, skew, stats
 from ccs.metrics.ranking import Ranking, cosines
-from tests.support.bias_sample import example
+from tests.support.bias_sample import draw_embeddings
 
 ALL = skew.METRICS + group_gaps.PREFERENCES
 
 
 @pytest.mark.parametrize("tilt", [0.0, 6.0])  # near 0, and near the ceiling
 def test_intervals_stay_within_range_of_metric(tilt):
-    images, texts, groups = example(n=120, tilt=tilt)
+    images, texts, groups = draw_embeddings(n=120, tilt=tilt)
     for draws in (40, 500):
         measured = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
         skews, ceilings = measured.max_skew, skew.ceiling(measured.pools, 40)
@@ -25,7 +25,7 @@ def test_intervals_stay_within_range_of_metric(tilt):
 
 
 def test_chance_level_matches_random_rankings():
-    _, texts, groups = example(n=300, o=4)
+    _, texts, groups = draw_embeddings(n=300, o=4)
     rng = np.random.default_rng(5)
     random = [cosines(texts, rng.standard_normal((300, 6))) for _ in range(150)]
     results = bias.measure_ablations(random, Ranking(texts, groups, 30), draws=40)
@@ -89,7 +89,7 @@ def test_preferred_group_depends_on_metric():
 
 
 def test_ablations_are_compared_on_same_draws():
-    images, texts, groups = example(n=600, o=12, tilt=1.5)
+    images, texts, groups = draw_embeddings(n=600, o=12, tilt=1.5)
     noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
     fair = images.copy()
     fair[groups == "g0", 0] -= 1.5
@@ -109,7 +109,7 @@ def test_ablations_are_compared_on_same_draws():
 
 
 def test_occupation_pools_are_ranked_separately():
-    images, texts, groups = example(n=120, o=4)
+    images, texts, groups = draw_embeddings(n=120, o=4)
     pools = np.arange(120) % 4 == np.arange(4)[:, None]
     measured = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
     for row, pool in enumerate(pools):
@@ -128,7 +128,7 @@ def test_chance_shares_match_random_rankings():
     groups = np.array(["many"] * 150 + ["few"] * 50)
     rng = np.random.default_rng(4)
     drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
-    images, texts, _ = example(n=200)
+    images, texts, _ = draw_embeddings(n=200)
     measured = bias.measure(images, Ranking(texts, groups, 40), draws=40)
     share = measured.chance_shares()["few"]
     assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
@@ -138,7 +138,7 @@ def test_chance_shares_match_random_rankings():
 
 
 def test_means_match_full_measurement():
-    images, texts, groups = example(tilt=0.5)
+    images, texts, groups = draw_embeddings(tilt=0.5)
     question, options = Ranking(texts, groups, 40), {"seed": 2, "logit_scale": 20.0}
     measured = bias.measure(images, question, draws=40, metrics=ALL, **options)
     names = ("MaxSkew", *group_gaps.PREFERENCES)

@@ -6,7 +6,7 @@ import pytest
 from ccs.metrics import ranking
 from ccs.metrics.pools import FEW, make_pools
 from ccs.metrics.ranking import Ranking
-from tests.support.bias_sample import example
+from tests.support.bias_sample import draw_embeddings
 
 
 def test_top_matches_stable_sort():
@@ -77,7 +77,7 @@ def check_draws(pool, scores):
 
 @pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
 def test_resampled_top_matches_repeated_images(n, k):
-    images, texts, groups = example(n=n, o=3)
+    images, texts, groups = draw_embeddings(n=n, o=3)
     (pool,) = make_pools(Ranking(texts, groups, k), 4, 100)
     assert (pool.drawn[0].sum(axis=0) == n).all()
     check_draws(pool, ranking.cosines(texts, images))
@@ -100,7 +100,7 @@ def test_gap_test_detects_gap_at_nominal_error_rate(with_pools):
     p_values = []
     for tilt, seeds in ((0.0, range(25)), (3.0, [0])):
         for seed in seeds:
-            images, texts, groups = example(n=120, tilt=tilt, seed=seed)
+            images, texts, groups = draw_embeddings(n=120, tilt=tilt, seed=seed)
             pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if with_pools else None
             question = Ranking(texts, groups, 10, pools)
             test = question.gap_test(images, draws=99)

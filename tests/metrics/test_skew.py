@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from ccs.metrics import bias, group_gaps, ranking, skew
 from ccs.metrics.accuracy import group_rates, rate_gap
-from tests.support.bias_sample import example, plain_ndkl, plain_skews
+from tests.support.bias_sample import draw_embeddings, reference_ndkl, reference_skews
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.data())
 def test_max_skew_matches_plain_formula(ranked, data):
     pool = dict(Counter(ranked + data.draw(st.lists(st.sampled_from("abcd"), max_size=40))))
     k = data.draw(st.integers(1, len(ranked)))
-    assert skew.max_skew(ranked, pool, k) == pytest.approx(max(plain_skews(ranked, pool, k).values()))
+    assert skew.max_skew(ranked, pool, k) == pytest.approx(max(reference_skews(ranked, pool, k).values()))
 
 
 def test_max_skew_accepts_pandas_and_numpy_counts():
@@ -34,7 +34,7 @@ def test_ndkl_matches_plain_formula(monkeypatch):
     ranked = np.array([rng.choice(4, 70, p=rng.dirichlet(np.ones(4) / 2)) for _ in range(9)], np.uint8)
     ranked[7] = 2
     shares = np.pad(rng.dirichlet(np.ones(4), 9), ((0, 0), (0, 1)))
-    plain = [plain_ndkl(list(ranked[row]), dict(enumerate(shares[row])), 70) for row in range(9)]
+    plain = [reference_ndkl(list(ranked[row]), dict(enumerate(shares[row])), 70) for row in range(9)]
     at_once = skew.ndkl_of(ranked, shares)
     assert at_once == pytest.approx(plain, abs=1e-9)
     assert skew.ndkl_of(ranked, shares[3])[3] == at_once[3]
@@ -84,7 +84,7 @@ def test_group_preferences_match_plain_formula(name):
 
 
 def test_as_published_divides_by_share_of_another_group():
-    images, texts, _ = example(n=300)
+    images, texts, _ = draw_embeddings(n=300)
     groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
     measured = bias.measure(images, ranking.Ranking(texts, groups, 50), as_published=True, draws=40)
     assert measured.mode == "as-published"

@@ -30,9 +30,9 @@ from benchmarks.families import zeroed
 from ccs import HeadSet
 from ccs.heads import IMAGE
 from ccs.model import interception, structure
-from tests.support import language_models as languages
+from tests.support import vision_language_models as vlms
 from tests.support.checkpoint import write_clip, write_siglip
-from tests.support.tiny_model import shake, tiny_clip
+from tests.support.tiny_model import randomize_weights, tiny_clip
 
 HEADS = HeadSet.parse("L0.H1 L1.H0 L1.H3")
 TOLERANCE = 1e-6
@@ -65,14 +65,14 @@ TIMM = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads
 LIBRARIES = {
     "open_clip": lambda: tiny_clip(0).visual,
     "timm": lambda: timm.create_model("vit_tiny_patch16_224", **TIMM),
-    "transformers": lambda: transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**languages.SEEN)),
+    "transformers": lambda: transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**vlms.VISION)),
 }
 
 
 @pytest.fixture(params=LIBRARIES)
 def encoder(request):
     module = LIBRARIES[request.param]()
-    shake(module, 0)
+    randomize_weights(module, 0)
     return module.eval()
 
 
@@ -330,14 +330,14 @@ def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
 
 
 def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
-    texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**languages.TEXT))
-    bert = transformers.BertModel(transformers.BertConfig(**languages.TEXT))
+    texts = transformers.CLIPTextModel(transformers.CLIPTextConfig(**vlms.TEXT))
+    bert = transformers.BertModel(transformers.BertConfig(**vlms.TEXT))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
     shared, (first, second, *_) = copy.deepcopy(encoder), structure.attention_modules(encoder, IMAGE)[1]
     shared.set_submodule(second, shared.get_submodule(first))
     for model, heads, message in (
         (bert, "T0.H1", "BertModel isn't built like CLIP's or SigLIP's text encoder"),
-        (languages.llama(), "L0.H1", "isn't built like CLIP's or SigLIP's image encoder"),
+        (vlms.build_llama(), "L0.H1", "isn't built like CLIP's or SigLIP's image encoder"),
         ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
         (None, "L0.H1", "takes a torch module, not NoneType"),
         (traced, "L0.H1", "Pass the model that it was made from"),
@@ -347,7 +347,7 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
         (tiny_model, "T9.H0", "outside this model"),
         (shared, "L1.H0", "Layer 1 shares its attention"),
         (nn.Sequential(nest.Attention(8, 2)), "L0.H1", "Attention has no head_dim, so its heads"),
-        (languages.pixtral(), "L0.H1", "PixtralVisionModel inside Llava.* isn't built like CLIP's"),
+        (vlms.build_pixtral(), "L0.H1", "PixtralVisionModel inside Llava.* isn't built like CLIP's"),
     ):
         with pytest.raises(ccs.InputError, match=message), ccs.ablate(model, heads):
             pass
@@ -380,16 +380,16 @@ def test_both_encoders_of_transformers_models(write, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Ablating")
-@pytest.mark.parametrize("name", languages.FAMILIES)
+@pytest.mark.parametrize("name", vlms.FAMILIES)
 def test_image_encoders_inside_other_models(name):
     """Against weights zeroed in a copy. A layer that is not read changes nothing, with a warning."""
-    model, read, unread = languages.make_model(name)
+    model, read, unread = vlms.make_model(name)
     plain, before = read(model), bits(model)
     heads = HeadSet.parse("L0.H1 L1.H3 L3.H2" if name == "Siglip2Model" else "L0.H1 L1.H3")  # L3: the pool
     with ccs.ablate(model, heads):
         ablated = read(model)
     copied = copy.deepcopy(model)
-    names = (name for name, _ in model.named_modules() if name.split(".")[-1] in languages.ENCODERS)
+    names = (name for name, _ in model.named_modules() if name.split(".")[-1] in vlms.ENCODERS)
     copied.set_submodule(name := next(names), zeroed(model.get_submodule(name), heads))
     torch.testing.assert_close(ablated, read(copied), atol=2e-6, rtol=0)
     assert float((ablated - plain).abs().max()) > 1e-3
@@ -404,12 +404,12 @@ def test_image_encoders_inside_other_models(name):
 @pytest.mark.parametrize("heads", ["T0.H1 T1.H3", "L0.H1 L1.H3"])
 def test_a_text_encoder_alone(kind, heads):
     """As in Stable Diffusion, whose text encoder is a CLIPTextModel; its heads may be called L, too."""
-    model = kind(transformers.CLIPTextConfig(**languages.TEXT)).eval()
-    shake(model, 0)
+    model = kind(transformers.CLIPTextConfig(**vlms.TEXT)).eval()
+    randomize_weights(model, 0)
     with torch.no_grad(), ccs.ablate(model, heads) as ablated:
-        output = model(languages.TOKENS)[0]
+        output = model(vlms.TOKENS)[0]
     assert str(ablated) == "T0.H1 T1.H3"
     with torch.no_grad():
-        expected = zeroed(model, "L0.H1 L1.H3")(languages.TOKENS)[0]
+        expected = zeroed(model, "L0.H1 L1.H3")(vlms.TOKENS)[0]
         torch.testing.assert_close(output, expected, atol=2e-6, rtol=0)
-        assert float((output - model(languages.TOKENS)[0]).abs().max()) > 1e-3
+        assert float((output - model(vlms.TOKENS)[0]).abs().max()) > 1e-3

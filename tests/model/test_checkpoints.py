@@ -17,8 +17,8 @@ import ccs
 from ccs import InputError
 from ccs.model.loading import fetching, sources, tokens
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
-from tests.support import app_process, shrunk, spoil
-from tests.support.checkpoint import clip_vocabulary, embed_alone, write_clip, write_siglip
+from tests.support import corruptions, processes, small_architectures
+from tests.support.checkpoint import clip_vocabulary, embed_without_ccs, write_clip, write_siglip
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a <my-dog>, two_Cats", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
@@ -41,8 +41,12 @@ def write_older(folder):
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
     config = json.loads((folder / "config.json").read_text("utf-8"))
     wrong = {**config["vision_config"], "num_hidden_layers": 7}
-    spoil.says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
-    spoil.says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
+    corruptions.set_json("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(
+        folder
+    )
+    corruptions.set_json("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(
+        folder
+    )
 
 
 def write_squashing(folder):
@@ -64,7 +68,7 @@ def write_with_a_word(folder):
 
 CHECKPOINTS = {
     "open_clip": write_tiny_model,
-    "open_clip's SigLIP": partial(shrunk.write_model, name="ViT-B-16-SigLIP2"),
+    "open_clip's SigLIP": partial(small_architectures.write_small_model, name="ViT-B-16-SigLIP2"),
     "in shards, with the end of old": partial(write_clip, max_shard_size="200KB", text={"eos_token_id": 2}),
     "other sizes, with an end of another number": partial(write_clip, vision=OTHER_SEEN, text=OTHER_READ),
     "older": write_older,
@@ -76,11 +80,15 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
-@shrunk.narrow()
-def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, pictures):
+@small_architectures.small_timm_models()
+def test_results_are_those_of_open_clip_or_transformers_alone(kind, tmp_path, random_images):
     CHECKPOINTS[kind](tmp_path)
-    images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
-    image_units, text_units, logits = embed_alone(tmp_path, images, TEXTS)
+    images = [
+        *random_images(3),
+        random_images(3)[2].resize((35, 32)),
+        random_images(3)[1].resize((40, 47)),
+    ]  # odd ones too
+    image_units, text_units, logits = embed_without_ccs(tmp_path, images, TEXTS)
     ours = ccs.load(str(tmp_path))
     for size in (1, 4, 256):
         np.testing.assert_allclose(ours.embed_images(images, batch_size=size), image_units, atol=TOLERANCE)
@@ -122,7 +130,7 @@ def test_names_inside_wrappers_are_refused(tiny_folder, tmp_path):
             ccs.load(str(folder))
 
 
-WORDS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
+WORDS = [*small_architectures.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
 
 
 def test_tokens_of_clipa_are_those_of_open_clip(tmp_path):
@@ -132,7 +140,9 @@ def test_tokens_of_clipa_are_those_of_open_clip(tmp_path):
     rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     rules.normalizer, rules.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    rules.train_from_iterator(shrunk.TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    rules.train_from_iterator(
+        small_architectures.TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special)
+    )
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     rules.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     rules.save(str(tmp_path / "tokenizer.json"))
@@ -148,7 +158,7 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     import sentencepiece
     from transformers import SiglipTokenizer
 
-    read = iter(text.lower() for text in shrunk.TEXTS)
+    read = iter(text.lower() for text in small_architectures.TEXTS)
     options = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
     options |= {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     with (tmp_path / "spiece.model").open("wb") as file:
@@ -186,5 +196,5 @@ def test_no_more_is_taken_than_is_said(tmp_path):
     model = write_clip(tmp_path, text={"hidden_size": 320})
     weights = tmp_path / WEIGHTS_FILE
     save_file({name: values.to(torch.float8_e4m3fn) for name, values in load_file(weights).items()}, weights)
-    estimate, taken = map(int, app_process.run_python("-c", LOADING, tmp_path).split())
+    estimate, taken = map(int, processes.run_python("-c", LOADING, tmp_path).split())
     assert 4 * sum(values.numel() for values in model.state_dict().values()) < taken < estimate + 2**25

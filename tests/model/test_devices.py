@@ -15,9 +15,9 @@ from ccs.model.encoder import Encoder
 from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.loading.sources import usable_device
 from ccs.results import read_results
-from tests.support import pretended, shrunk
-from tests.support.compute_sample import arguments, run, same_tables
-from tests.support.encoders import TOLERANCE, pixels
+from tests.support import mock_gpu, small_architectures
+from tests.support.compute_sample import assert_same_tables, compute_arguments, run_compute
+from tests.support.reference_encoder import TOLERANCE, random_pixels
 
 ARCHITECTURES = [family.measured for family in FAMILIES.values()] + ["vit_relpos_medium_patch16_cls_224"]
 OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
@@ -29,12 +29,12 @@ def cuda(request, monkeypatch):
     is_real = torch.cuda.is_available()
     if is_real != (request.param == "real"):
         pytest.skip("needs a GPU" if request.param == "real" else "there is a real one")
-    with nullcontext() if is_real else pretended.gpu(monkeypatch):
+    with nullcontext() if is_real else mock_gpu.use_mock_gpu(monkeypatch):
         yield "cuda"
 
 
-def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, pictures):
-    there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
+def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, random_images):
+    there, x, images = ccs.load(str(tiny_folder), device=cuda), random_pixels(tiny_model, 5), random_images(6)
     assert (there.encoder.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
 
     def results(model):
@@ -62,8 +62,8 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
-    here = Encoder(shrunk.encoder(name))
-    there = Encoder(shrunk.encoder(name).to(usable_device(cuda)))
+    here = Encoder(small_architectures.build_image_encoder(name))
+    there = Encoder(small_architectures.build_image_encoder(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 
@@ -80,7 +80,7 @@ def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
 
 @pytest.mark.parametrize(("precision", "allowed"), [("bf16", 2e-2), ("fp16", 2e-3)])
 def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allowed, tiny_model, tiny_folder):
-    there, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), pixels(tiny_model, 4)
+    there, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), random_pixels(tiny_model, 4)
     off = np.abs(there.embed_images(x, OFF[:2]) - tiny_model.embed_images(x, OFF[:2])).max()
     assert TOLERANCE < off < allowed
     ours, theirs = there.contributions(x), tiny_model.contributions(x)
@@ -89,15 +89,17 @@ def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allow
 
 
 def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
-    assert run(arguments(tiny_folder, texts, tmp_path, "--workers", "0", "--device", cuda)) == 0
-    same_tables(small_run / "tiny", tmp_path / "tiny", but=["heads"])
+    assert (
+        run_compute(compute_arguments(tiny_folder, texts, tmp_path, "--workers", "0", "--device", cuda)) == 0
+    )
+    assert_same_tables(small_run / "tiny", tmp_path / "tiny", ignore=["heads"])
     assert read_results(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
 def test_one_setting_chooses_the_device(monkeypatch):
     monkeypatch.delenv("CCS_DEVICE", raising=False)
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    with pretended.gpu(monkeypatch):
+    with mock_gpu.use_mock_gpu(monkeypatch):
         assert str(usable_device("auto")) == start().device == "cuda:0"
         monkeypatch.setenv("SPACES_ZERO_GPU", "true")  # a GPU that is there for a moment only
         assert (str(usable_device("auto")), str(usable_device("cuda"))) == ("cpu", "cuda:0")

@@ -12,8 +12,8 @@ from ccs.analysis.edit_heads import EditedModel
 from ccs.heads import IMAGE
 from ccs.model import ablation, interception, structure
 from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
-from tests.support import language_models as languages
-from tests.support.tiny_model import shake, tiny_clip
+from tests.support import vision_language_models as vlms
+from tests.support.tiny_model import randomize_weights, tiny_clip
 
 GROUPS, KINDS = np.array(["a", "b", "c"] * 8), np.arange(24) % 3
 PIXELS = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(3))
@@ -55,10 +55,10 @@ def test_groups_that_heads_do_not_know_change_nothing(tiny_model):
 
 FAMILIES = {
     "open_clip": (lambda: tiny_clip(0).visual, "L3.H0 L3.H1"),
-    "SigLIP's pool": (lambda: SiglipVisionModel(SiglipVisionConfig(**languages.SEEN)), "L3.H0 L3.H2"),
-    "Llava": (lambda: languages.make_model("Llava")[0], "L1.H0 L1.H3"),
-    "Qwen2_5_VL": (lambda: languages.make_model("Qwen2_5_VL")[0], "L1.H0 L1.H3"),
-    "CLIPTextModel": (lambda: CLIPTextModel(CLIPTextConfig(**languages.TEXT)), "T1.H0"),
+    "SigLIP's pool": (lambda: SiglipVisionModel(SiglipVisionConfig(**vlms.VISION)), "L3.H0 L3.H2"),
+    "Llava": (lambda: vlms.make_model("Llava")[0], "L1.H0 L1.H3"),
+    "Qwen2_5_VL": (lambda: vlms.make_model("Qwen2_5_VL")[0], "L1.H0 L1.H3"),
+    "CLIPTextModel": (lambda: CLIPTextModel(CLIPTextConfig(**vlms.TEXT)), "T1.H0"),
 }
 
 
@@ -77,7 +77,7 @@ def read(family, module, x, kind):
 def test_edited_heads_write_the_same_mean_for_every_group(family, dtype):
     make, heads = FAMILIES[family]
     module, encoder = make().eval(), heads[0]
-    shake(module, seed=3)
+    randomize_weights(module, seed=3)
     module.to(dtype)
 
     def run():

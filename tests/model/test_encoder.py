@@ -11,7 +11,7 @@ import ccs
 from benchmarks.families import plain, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import Encoder
-from tests.support.encoders import TOLERANCE, count_layers, pixels, plain_pass
+from tests.support.reference_encoder import TOLERANCE, random_pixels, record_layers, reference_pass
 from tests.support.tiny_model import write_tiny_model
 
 PLANS = ("", "L2.H1", "L2.H3 L4.H0 L4.H1", "L3.H2 L5.H0 L5.H1 L5.H3")
@@ -22,7 +22,7 @@ def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(ti
     assert len(ccs.load(str(tiny_folder), layers="all").heads) == 24
     model = ccs.load(str(tiny_folder), layers=[1, 4])
     assert model.heads == HeadSet(Head(i, j) for i in (1, 4) for j in range(4))
-    assert model.trunk(pixels(model, 1)).layer == 1
+    assert model.trunk(random_pixels(model, 1)).layer == 1
     for layers in ([6], []):
         with pytest.raises(InputError, match="but must be some of 0 to 5, or all"):
             ccs.load(str(tiny_folder), layers=layers)
@@ -30,14 +30,14 @@ def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(ti
 
 def test_work_that_plans_share_is_done_once(tiny_model, monkeypatch):
     """Counts the layers that run: plans share one pass up to the first layer in which they differ."""
-    passes = count_layers(tiny_model, monkeypatch)
+    passes = record_layers(tiny_model, monkeypatch)
     texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
-    tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
+    tiny_model.embed_images(random_pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
     assert [passes.count(layer) for layer in range(6)] == [1, 1, 1, 2, 3, 5]
 
 
 def test_the_trunk_is_where_every_plan_can_start(model):
-    x = pixels(model, 5)
+    x = random_pixels(model, 5)
     plans = [HeadSet.parse(heads) for heads in PLANS]
     trunk = model.trunk(x, batch_size=2)
     assert (trunk.layer, len(trunk)) == (2, 5)
@@ -51,26 +51,26 @@ def test_the_trunk_is_where_every_plan_can_start(model):
 
 @pytest.mark.parametrize("shares", [[1 / 6] * 6, [1 / 3, 1 / 9, 1 / 9, 1 / 9, 1 / 6, 1 / 6]])
 def test_means_are_those_of_outputs_replaced_by_hand(model, shares):
-    x, changed = pixels(model, 6), Intervention.parse("L2.H1=mean L3.H2=0.4 L5.H0=mean")
+    x, changed = random_pixels(model, 6), Intervention.parse("L2.H1=mean L3.H2=0.4 L5.H0=mean")
     visual, means = model.clip.visual, model.at_means(changed, x, np.array(shares))
     units = model.embed_images(x, means)
     with ccs.ablate(model.clip, means):
         np.testing.assert_allclose(plain(visual, x), units, atol=1e-6)
     tokens = model.encoder.trunk(x, 0).tokens
-    _, written = plain_pass(visual, tokens)
+    _, written = reference_pass(visual, tokens)
 
     def replace(layer, outputs):
         for head in changed.of_layer(layer):
             mean = torch.einsum("n,ntd->td", torch.tensor(shares), written[layer][head.head])
             outputs[head.head] = 0.4 * outputs[head.head] if layer == 3 else mean.expand(6, -1, -1)
 
-    slow, _ = plain_pass(visual, tokens, replace)
+    slow, _ = reference_pass(visual, tokens, replace)
     np.testing.assert_allclose(units, slow.detach(), atol=1e-6)
     assert np.abs(units - model.embed_images(x)).max() > 1e-4
 
 
 def test_what_a_mean_is_taken_over_has_to_be_said(model):
-    x = pixels(model, 2)
+    x = random_pixels(model, 2)
     for text, why in {"L2.H1=mean": "needs images", "L2.H9=0.5": "outside this model"}.items():
         with pytest.raises(InputError, match=why):
             model.embed_images(x, Intervention.parse(text))
@@ -81,7 +81,7 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
 
 
 def test_threads_with_different_plans_get_their_own_answers(tiny_model):
-    x, plans = pixels(tiny_model, 4), [HeadSet.parse(heads) for heads in PLANS]
+    x, plans = random_pixels(tiny_model, 4), [HeadSet.parse(heads) for heads in PLANS]
 
     def work(off):
         return [tiny_model.embed_images(x, off) for _ in range(10)]

@@ -17,7 +17,7 @@ from ccs.batch import export as command
 from ccs.model.editing import fit_edits
 from ccs.model.encoders import convolutional
 from ccs.model.export import WeightChange, export
-from tests.support.checkpoint import embed_alone, write_clip, write_siglip
+from tests.support.checkpoint import embed_without_ccs, write_clip, write_siglip
 from tests.support.tiny_model import write_tiny_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
@@ -31,12 +31,12 @@ TEXTS = ["a dog", "two cats"]
 
 
 @pytest.mark.parametrize("kind", [*WRITERS, "organism"])
-def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pictures, monkeypatch):
+def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, random_images, monkeypatch):
     """Of heads ablated, scaled, and edited, one of them in the pool of SigLIP, and of mapped embeddings."""
     name = str(tmp_path / "original") if kind in WRITERS else kind
     if kind in WRITERS:
         WRITERS[kind](tmp_path / "original")
-    model, images, folder = ccs.load(name), pictures(8), tmp_path / "exported"
+    model, images, folder = ccs.load(name), random_images(8), tmp_path / "exported"
     unfitted = Intervention.parse("L0.H1=0.3 L1.H2 L1.H3=erase:kind" + " L2.H3" * (kind == "SigLIP"))
     heads, _ = fit_edits(model, unfitted, images, {"kind": ["a", "b"] * 4})
     maps = np.eye(model.dim) + 0.1 * np.random.default_rng(0).standard_normal((2, model.dim, model.dim))
@@ -50,7 +50,7 @@ def test_open_clip_and_transformers_alone_give_our_embeddings(kind, tmp_path, pi
         export(model, heads, folder)
     with monkeypatch.context() as without_us:
         without_us.setitem(sys.modules, "ccs", None)
-        units, text_units, _ = embed_alone(folder, images, TEXTS)
+        units, text_units, _ = embed_without_ccs(folder, images, TEXTS)
     expected = model.embed_images(images, heads)
     np.testing.assert_allclose(units, expected if mapped is None else Affine(mapped)(expected), atol=1e-5)
     np.testing.assert_allclose(text_units, Affine(maps[1])(model.embed_texts(TEXTS)), atol=1e-5)

@@ -14,10 +14,10 @@ from ccs.model import encoders
 from ccs.model.encoders.parts import Block
 from ccs.model.encoders.readouts import Linear, OneNorm, Parts
 from ccs.model.export import export
-from tests.support import language_models as languages
+from tests.support import vision_language_models as vlms
 from tests.support.checkpoint import write_clip, write_siglip
-from tests.support.compute_sample import run, small_pool
-from tests.support.tiny_model import shake
+from tests.support.compute_sample import run_compute, write_small_pool
+from tests.support.tiny_model import randomize_weights
 
 HEADS = HeadSet.parse("L0.H1 L1.H0")
 DIM = 24  # of the tiny model
@@ -65,7 +65,7 @@ def vit(monkeypatch):
     monkeypatch.setattr(encoders, "REGISTERED", [])
     monkeypatch.setattr("ccs.model.external.REGISTERED", encoders.REGISTERED)
     module = SmallViT().eval()
-    shake(module, 0)
+    randomize_weights(module, 0)
     return module
 
 
@@ -104,7 +104,7 @@ def test_a_wrong_decomposition_is_refused(vit):
 def test_the_clip_inside_a_language_model(write, tmp_path):
     """The encoder of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
     module = write(tmp_path)
-    whole = languages.holding(module.vision_model)
+    whole = vlms.wrap_image_encoder(module.vision_model)
     expected = ccs.load(str(tmp_path))
     extracted = ccs.extract_image_encoder(whole, str(tmp_path))
     assert extracted.weights_hash == expected.weights_hash
@@ -112,7 +112,7 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
     np.testing.assert_array_equal(extracted.embed_images(x, HEADS), expected.embed_images(x, HEADS))
     np.testing.assert_array_equal(extracted.embed_texts(texts), expected.embed_texts(texts))
     module.vision_model.encoder.layers[1].self_attn.out_proj.weight.data += 0.1
-    trained = languages.holding(module.vision_model)
+    trained = vlms.wrap_image_encoder(module.vision_model)
     with pytest.warns(UserWarning, match="was trained further"):
         moved = ccs.extract_image_encoder(trained, str(tmp_path))
     with torch.no_grad():
@@ -124,17 +124,28 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
 
 def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for the Hub
-    languages.holding(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "whole")
+    vlms.wrap_image_encoder(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "whole")
     weights = ccs.load(str(tmp_path)).weights_hash
     assert ccs.extract_image_encoder(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
     with pytest.raises(InputError, match="'no-such' can't be loaded as a vision-language model"):
         ccs.extract_image_encoder("no-such", str(tmp_path))
-    options = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
+    options = [
+        "a red cat",
+        "--max-images",
+        "4",
+        "--texts",
+        str(write_small_pool(tmp_path)),
+        "--device",
+        "cpu",
+    ]
     options += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
     assert heads_command.main(options) == 0
     assert heads_command.main([*options[:-1], "no-such"]) == 2
     out = tmp_path / "results"
-    assert run([*options[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
+    assert (
+        run_compute([*options[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"])
+        == 0
+    )
     manifest = results.read_manifest(next(out.glob("whole*")))
     assert manifest["model"]["weights_hash"] == weights
     assert manifest["settings"]["text_encoder"] == str(tmp_path)

@@ -15,8 +15,8 @@ from ccs import Head, HeadSet, InputError, Intervention
 from ccs.heads import TEXT
 from ccs.model.encoder import Encoder
 from ccs.model.encoders import decompose_text_encoder
-from tests.support import shrunk
-from tests.support.encoders import TOLERANCE
+from tests.support import small_architectures
+from tests.support.reference_encoder import TOLERANCE
 from tests.support.tiny_model import tiny_clip
 
 NOT_OF_THE_SMALL = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
@@ -50,10 +50,16 @@ VARIANTS = {
 """Entries of vision_cfg."""
 
 
-@pytest.mark.parametrize("name", [*different(ARCHITECTURES, shrunk.vision_config), *VARIANTS])
+@pytest.mark.parametrize(
+    "name", [*different(ARCHITECTURES, small_architectures.small_vision_config), *VARIANTS]
+)
 def test_every_accepted_architecture_is_exact(name):
     """Embeddings, contributions, and maps, of all heads on, ablated, and scaled."""
-    visual = tiny_clip(0, **VARIANTS[name]).visual.eval() if name in VARIANTS else shrunk.encoder(name)
+    visual = (
+        tiny_clip(0, **VARIANTS[name]).visual.eval()
+        if name in VARIANTS
+        else small_architectures.build_image_encoder(name)
+    )
     sharpen(visual)  # where attention is nearly even, mistakes in it hide
     encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
@@ -97,11 +103,11 @@ def test_all_other_architectures_are_refused_with_the_reason():
     """126 of 144 architectures can be decomposed; a new version of open_clip fails here."""
     met, kinds = {}, {}
     for name in set(open_clip.list_models()) - set(ARCHITECTURES):
-        kind = shrunk.vision_config(name)["timm_model_name"].partition("_")[0]
+        kind = small_architectures.small_vision_config(name)["timm_model_name"].partition("_")[0]
         kinds.setdefault(kind, []).append(name)
     for names in kinds.values():
         with torch.device("meta"):
-            visual = shrunk.encoder(min(names), shaken=False)
+            visual = small_architectures.build_image_encoder(min(names), randomize=False)
         with pytest.raises(InputError, match="built of known layers of attention heads") as caught:
             Encoder(visual)
         met[str(caught.value).split()[3]] = len(names)
@@ -112,9 +118,11 @@ def test_every_text_encoder_is_exact_or_refused_with_the_reason():
     """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
     tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
     met = Counter()
-    names = different(open_clip.list_models(), lambda name: shrunk.config(name)["text_cfg"])
+    names = different(
+        open_clip.list_models(), lambda name: small_architectures.small_config(name)["text_cfg"]
+    )
     for name, count in names.items():
-        text = shrunk.text_encoder(name)
+        text = small_architectures.build_text_encoder(name)
         try:
             parts, read_at = decompose_text_encoder(text)
         except InputError as refused:
@@ -162,7 +170,7 @@ class Attention4(torch.nn.Module):
 
 
 def test_the_attention_of_open_clip_4_is_read_and_ablated_alike():
-    coca = shrunk.encoder("coca_ViT-B-32")
+    coca = small_architectures.build_image_encoder("coca_ViT-B-32")
     encoder = Encoder(coca)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
     heads = HeadSet([Head(1, 0), Head(encoder.n_layers - 1, 1)])

@@ -11,8 +11,8 @@ from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention, Moments
 from ccs.model.encoder import Encoder
 from ccs.model.encoders.parts import Block
-from tests.support import shrunk
-from tests.support.encoders import TOLERANCE, count_layers, pixels, plain_parts
+from tests.support import small_architectures
+from tests.support.reference_encoder import TOLERANCE, random_pixels, record_layers, reference_parts
 
 CHOSEN = HeadSet.parse("L5.H3 L2.H1 L4.H0 L4.H2")
 TEXTS = ["a photo of a dog", "a red house"]
@@ -20,16 +20,16 @@ TEXTS = ["a photo of a dog", "a red house"]
 
 def test_contributions_are_those_of_the_reference(model, monkeypatch):
     """Of all heads; of some, they come from one pass with embeddings of plans."""
-    x, plans = pixels(model, 3), [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
+    x, plans = random_pixels(model, 3), [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
     direct, remainder = model.contributions(x, batch_size=2)
-    _, sent, expected_remainder = plain_parts(model, x)
+    _, sent, expected_remainder = reference_parts(model, x)
     expected = sent.sum(3)
     np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
     np.testing.assert_allclose(remainder, expected_remainder, atol=TOLERANCE)
     with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
         model.contributions(model.trunk(x))
     whole, *slow = (plain(zeroed(model.clip.visual, off), x) for off in (HeadSet(), *plans))
-    passes = count_layers(model, monkeypatch)
+    passes = record_layers(model, monkeypatch)
     for names in (str(CHOSEN), "L0.H1", ""):
         heads = HeadSet.parse(names)
         passes.clear()
@@ -44,12 +44,12 @@ def test_contributions_are_those_of_the_reference(model, monkeypatch):
 
 @pytest.fixture(scope="module")
 def collected(tiny_model):
-    return ccs.collect_moments(tiny_model, [pixels(tiny_model, 40)])
+    return ccs.collect_moments(tiny_model, [random_pixels(tiny_model, 40)])
 
 
 @pytest.mark.parametrize("encoder", ["L", "T"])
 def test_moments_are_those_of_the_full_matrix(tiny_model, collected, encoder):
-    side, inputs, statistics = tiny_model, pixels(tiny_model, 40), collected
+    side, inputs, statistics = tiny_model, random_pixels(tiny_model, 40), collected
     if encoder == "T":
         side, inputs = tiny_model.texts, [f"a {'very ' * (i % 4)}odd photo of {i} cats" for i in range(40)]
         statistics = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
@@ -65,7 +65,7 @@ def test_moments_are_those_of_the_full_matrix(tiny_model, collected, encoder):
 
 
 def test_batches_shards_and_their_order_change_nothing(tiny_model, tiny_quick_model, collected):
-    x = pixels(tiny_model, 40)
+    x = random_pixels(tiny_model, 40)
     parts = [x[:1], x[1:1], x[1:20], x[20:]]
     streamed = ccs.collect_moments(tiny_model, iter(parts))
     shards = [ccs.collect_moments(tiny_model, [part]) for part in parts]
@@ -81,9 +81,9 @@ def test_batches_shards_and_their_order_change_nothing(tiny_model, tiny_quick_mo
 
 
 def test_maps_are_those_of_the_reference(model):
-    x, against = pixels(model, 3), ["a cat", "a horse"]
+    x, against = random_pixels(model, 3), ["a cat", "a horse"]
     along = model.embed_texts(TEXTS) - model.embed_texts(against).mean(0)
-    looks, sent, _ = plain_parts(model, x)
+    looks, sent, _ = reference_parts(model, x)
     layers, heads = [head.layer for head in CHOSEN], [head.head for head in CHOSEN]
     looks = looks[:, layers, heads]
     sent = np.einsum("nhtd,ed->neht", sent[:, layers, heads], along)
@@ -102,7 +102,7 @@ def test_maps_are_those_of_the_reference(model):
 )
 def test_a_token_sends_what_is_missing_without_its_values(name):
     """Where all tokens are read: a contribution changes by just that when these are taken out."""
-    visual = shrunk.encoder(name)
+    visual = small_architectures.build_image_encoder(name)
     sharpen(visual)
     encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
@@ -138,7 +138,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
 
 
 def test_what_has_no_map_is_said(tiny_model, tiny_folder):
-    x = pixels(tiny_model, 1)
+    x = random_pixels(tiny_model, 1)
     for heads, message in {"L9.H0": "outside this model", "": "Expected at least one head"}.items():
         with pytest.raises(InputError, match=message):
             ccs.attention(tiny_model, x, heads)
@@ -151,7 +151,7 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
 
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "ViT-L-14-CLIPA"])
 def test_maps_of_edited_heads_sum_to_their_contributions(name):
-    encoder = Encoder(shrunk.encoder(name))
+    encoder = Encoder(small_architectures.build_image_encoder(name))
     x, along = torch.randn(2, 3, *encoder.image_size), torch.randn(3, encoder.dim)
     edit = torch.randn(encoder.head_dim + 1, encoder.head_dim)
     block, pool = (HeadSet([Head(layer - 1, 1)]) for layer in (encoder._n_blocks, encoder.n_layers))

@@ -21,7 +21,7 @@ from benchmarks.families import plain
 from ccs import HeadSet
 from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
-from tests.support.app_process import run_python
+from tests.support.processes import run_python
 from tests.support.tiny_model import tiny_config, write_tiny_model
 
 PIXELS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -147,9 +147,9 @@ def test_a_text_is_cut_with_a_warning(tiny_model):
         tiny_model.tokenize([fits, fits + "b"])
 
 
-def test_inputs_of_every_kind_are_read_or_refused(tiny_model, pictures):
+def test_inputs_of_every_kind_are_read_or_refused(tiny_model, random_images):
     """Images and texts in whatever holds them."""
-    images, texts = pictures(3), ["a cat", "a dog", "an owl"]
+    images, texts = random_images(3), ["a cat", "a dog", "an owl"]
     for items, use in (
         (images, tiny_model.embed_images),
         (images, lambda inputs: ccs.attention(tiny_model, inputs, "L5.H1")),

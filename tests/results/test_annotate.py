@@ -13,7 +13,7 @@ import pytest
 from ccs import results
 from ccs.batch import annotate
 from ccs.metrics import agreement
-from tests.support.results_sample import HASH, write
+from tests.support.results_sample import HASH, write_results
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
@@ -35,7 +35,7 @@ def judgment_rows(model, seed):
 def collection(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     for seed, model in enumerate(MODELS):
-        write(folder, model, {"judgments": judgment_rows(model, seed)})
+        write_results(folder, model, {"judgments": judgment_rows(model, seed)})
     return folder
 
 
@@ -83,7 +83,7 @@ def test_the_sample_is_stratified(collection):
 
 def test_a_spreadsheet_runs_no_text(tmp_path):
     rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
-    write(tmp_path, MODELS[0], {"judgments": rows})
+    write_results(tmp_path, MODELS[0], {"judgments": rows})
     out, location = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
     assert annotate.main(["export", *location, "--out", str(out)]) == 0
     assert {cell[:2] for cell in read(out)[["text", "concept"]].to_numpy().flat} == {"'=", "'@"}

@@ -12,7 +12,7 @@ from ccs import Head, HeadSet, paper
 from ccs.analysis.inputs import in_prompts
 from ccs.results import Results
 from research.paper import audit
-from tests.support.app_process import ROOT
+from tests.support.processes import ROOT
 
 SHARED = ROOT.parent / "shared" / "paper"
 

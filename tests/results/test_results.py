@@ -8,7 +8,7 @@ import pytest
 
 from ccs import InputError, results
 from ccs.results import Results, queries, schema
-from tests.support.results_sample import manifest_for, sample_rows
+from tests.support.results_sample import make_manifest, sample_rows
 
 
 @pytest.mark.parametrize("name", list(schema.TABLES))
@@ -32,7 +32,7 @@ def test_wrong_rows_and_manifests_are_refused(tmp_path):
         first, *others = sample_rows("organism")[name]
         with pytest.raises(InputError, match=message):
             results.write_table(tmp_path, name, [{**first, **values}, *others])
-    manifest = manifest_for("organism", {})
+    manifest = make_manifest("organism", {})
     del manifest["seeds"]
     with pytest.raises(InputError, match="'seeds': Field required"):
         results.write_manifest(tmp_path, manifest)

@@ -2,10 +2,13 @@
 
 from tests.support import results_sample
 
-MISSING = {"judgments": {"verdict": None, "cause": "refusal"}, "scores": {"ccs": None, "level": "unknown"}}
+MISSING_VERDICT = {
+    "judgments": {"verdict": None, "cause": "refusal"},
+    "scores": {"ccs": None, "level": "unknown"},
+}
 
 
-def write(folder, model, weights, change=lambda table, rows: None):
+def write_app_results(folder, model, weights, change=lambda table, rows: None):
     """Write a model's folder.
 
     Args:
@@ -18,11 +21,11 @@ def write(folder, model, weights, change=lambda table, rows: None):
         The model's folder.
     """
     tables = {}
-    for name, table in results_sample.bundled().items():
+    for name, table in results_sample.bundled_tables().items():
         rows = table.astype(object).where(table.notna(), None).assign(model=model, weights=weights[:16])
-        if cells := MISSING.get(name):
+        if cells := MISSING_VERDICT.get(name):
             of_head = (rows["layer"] == 5) & (rows["head"] == 3)
             rows.loc[of_head & (rows.get("rank", 4) == 4), [*cells]] = [*cells.values()]
         change(name, records := rows.to_dict("records"))
         tables[name] = records
-    return results_sample.write(folder, model, tables, weights)
+    return results_sample.write_results(folder, model, tables, weights)

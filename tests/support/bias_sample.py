@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import entropy
 
 
-def plain_skews(ranked, pool, k):
+def reference_skews(ranked, pool, k):
     """Compute the skew of the groups in the top K, one line of the definition after the other.
 
     Args:
@@ -21,7 +21,7 @@ def plain_skews(ranked, pool, k):
     return {g: np.log((top[g] / k) / (pool[g] / total)) for g in top}
 
 
-def plain_ndkl(ranked, pool, k):
+def reference_ndkl(ranked, pool, k):
     """Compute NDKL with scipy's relative entropy, prefix by prefix.
 
     Args:
@@ -39,7 +39,7 @@ def plain_ndkl(ranked, pool, k):
     return float(np.dot(weights, divergences) / np.sum(weights))
 
 
-def example(n=240, d=6, o=5, groups=3, seed=0, tilt=0.0):
+def draw_embeddings(n=240, d=6, o=5, groups=3, seed=0, tilt=0.0):
     """Draw embeddings with groups.
 
     Args:

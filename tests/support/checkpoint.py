@@ -5,10 +5,10 @@ from itertools import count
 
 import torch
 
-from tests.support.tiny_model import shake
+from tests.support.tiny_model import randomize_weights
 
 SIZES = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
-SEEN = SIZES | {"image_size": 32, "patch_size": 8}
+VISION_SIZES = SIZES | {"image_size": 32, "patch_size": 8}
 
 
 @cache
@@ -37,13 +37,15 @@ def write_clip(folder, *, vision=None, text=None, max_shard_size="1GB", **whole)
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
     read = {**SIZES, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
-    config = CLIPConfig(vision_config=SEEN | (vision or {}), text_config=read, projection_dim=24, **whole)
+    config = CLIPConfig(
+        vision_config=VISION_SIZES | (vision or {}), text_config=read, projection_dim=24, **whole
+    )
     vocabulary, merges = clip_vocabulary()
     side = config.vision_config.image_size
     sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     CLIPImageProcessor(**sizes, image_mean=[0.4, 0.5, 0.6]).save_pretrained(folder)
     CLIPTokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
-    return _write(folder, CLIPModel(config), max_shard_size)
+    return _save_checkpoint(folder, CLIPModel(config), max_shard_size)
 
 
 def write_siglip(folder, *, vision=None, **text):
@@ -63,15 +65,15 @@ def write_siglip(folder, *, vision=None, **text):
     words += ["▁", *"abcdefghijklmnopqrstuvwxyz", "at", "cat", "▁cat"]
     vocabulary, merges = dict(zip(words, count())), [("a", "t"), ("c", "at"), ("▁", "cat")]
     read = {**SIZES, "vocab_size": len(words), "max_position_embeddings": 12, **text}
-    config = SiglipConfig(vision_config=SEEN | (vision or {}), text_config=read)
+    config = SiglipConfig(vision_config=VISION_SIZES | (vision or {}), text_config=read)
     side = config.vision_config.image_size
     SiglipImageProcessor(size={"height": side, "width": side}).save_pretrained(folder)
     Siglip2Tokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
-    return _write(folder, SiglipModel(config))
+    return _save_checkpoint(folder, SiglipModel(config))
 
 
-def _write(folder, model, max_shard_size="1GB"):
-    shake(model.eval(), seed=3)
+def _save_checkpoint(folder, model, max_shard_size="1GB"):
+    randomize_weights(model.eval(), seed=3)
     model.logit_scale.data.fill_(2.0)
     if hasattr(model, "logit_bias"):
         model.logit_bias.data.fill_(-3.0)
@@ -80,7 +82,7 @@ def _write(folder, model, max_shard_size="1GB"):
 
 
 @torch.no_grad()
-def embed_alone(folder, images, texts):
+def embed_without_ccs(folder, images, texts):
     """Embed images and texts by open_clip or transformers alone.
 
     Args:

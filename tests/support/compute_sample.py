@@ -15,7 +15,7 @@ from ccs.texts.pools import load_pool
 fork = multiprocessing.get_context("fork")
 
 
-def small_pool(folder):
+def write_small_pool(folder):
     """Every twentieth text of the world's pool, with its concept."""
     pool, path = load_pool("world"), folder / "pool.csv"
     rows = list(zip(pool.texts, pool.concepts, strict=True))[::20]
@@ -23,7 +23,7 @@ def small_pool(folder):
     return path
 
 
-def arguments(model, texts, out, *options):
+def compute_arguments(model, texts, out, *options):
     """List the arguments of a small run. Shards are small, so that there are several to lose.
 
     Args:
@@ -42,13 +42,13 @@ def arguments(model, texts, out, *options):
     return [*places, *sizes.split(), *sets.split(), *options]
 
 
-def run(arguments):
-    """compute.main with nothing printed."""
+def run_compute(arguments):
+    """Run `compute.main` without output."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return compute.main(list(arguments))
 
 
-def contents(out):
+def read_outputs(out):
     """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
     comparable = {}
     for path in sorted(out.glob("[!.]*/*")):
@@ -60,23 +60,23 @@ def contents(out):
     return comparable
 
 
-def same_tables(left, right, but=()):
+def assert_same_tables(left, right, ignore=()):
     """Assert that two models' folders hold equal tables, up to the rounding of matrix products.
 
     Args:
         left: Folder of the first model.
         right: Folder of the second model.
-        but: Tables that may differ.
+        ignore: Tables that may differ.
     """
     ours, theirs = results.read_results(left), results.read_results(right)
     assert set(ours.tables) == set(theirs.tables)
     for name, table in ours.tables.items():
-        if name in but:
+        if name in ignore:
             continue
         pd.testing.assert_frame_equal(table, theirs.tables[name], rtol=0, atol=1e-6)
 
 
-def measured(data, ablations, texts, embeddings, **options):
+def measure_evaluation(data, ablations, texts, embeddings, **options):
     """Measure an evaluation.
 
     Args:

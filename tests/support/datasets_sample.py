@@ -16,9 +16,9 @@ from PIL import Image
 RACES = ["East Asian", "Indian", "Black", "White", "Middle Eastern", "Latino_Hispanic", "Southeast Asian"]
 AGES = ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"]
 FAIRFACE = {"age": AGES, "gender": ["Male", "Female"], "race": RACES}
-SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
+SOCIAL_GROUPS = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
-CELL = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 def allow_any_size():
@@ -29,26 +29,26 @@ def allow_any_size():
         SOURCES[name] = replace(record, approximate=True, class_count=0, gigabytes=0.0)
 
 
-def saved(image, kind="PNG", **options):
+def encode_image(image, file_format="PNG", **options):
     """Encode an image.
 
     Args:
         image: PIL image.
-        kind: Format.
+        file_format: Format.
         **options: As in `Image.save`.
 
     Returns:
         The file's bytes.
     """
-    image.save(data := io.BytesIO(), kind, **options)
+    image.save(data := io.BytesIO(), file_format, **options)
     return data.getvalue()
 
 
-def png(number):
-    return saved(Image.new("RGB", (8, 8), (number * 5, 0, 0)))
+def numbered_png(number):
+    return encode_image(Image.new("RGB", (8, 8), (number * 5, 0, 0)))
 
 
-def cells(count, first=0, image=png):
+def image_cells(count, first=0, image=numbered_png):
     """Make the cells of a column of images.
 
     Args:
@@ -62,7 +62,7 @@ def cells(count, first=0, image=png):
     return [{"bytes": image(first + i), "path": f"{i}.png"} for i in range(count)]
 
 
-def as_parquet(images, metadata=None, rows=None, **columns):
+def parquet_bytes(images, metadata=None, rows=None, **columns):
     """Write a file of images after other columns.
 
     Args:
@@ -79,7 +79,7 @@ def as_parquet(images, metadata=None, rows=None, **columns):
     return data.getvalue()
 
 
-def zipped(files):
+def zip_bytes(files):
     with ZipFile(out := io.BytesIO(), "w", ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
@@ -104,11 +104,11 @@ def write_images(place, images, folders=(".",)):
     return names
 
 
-def number_of(image):
+def read_number(image):
     return int(np.asarray(image)[0, 0, 0]) // 5
 
 
-def tar_of(files):
+def tar_bytes(files):
     with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w") as tar:
         for path, data in files.items():
             entry = tarfile.TarInfo(path)
@@ -117,16 +117,16 @@ def tar_of(files):
     return buffer.getvalue()
 
 
-def webdataset(labels):
+def webdataset_bytes(labels):
     """An archive of images 0, 1, ... each beside a file with its label."""
     files = {}
     for row, label in enumerate(labels):
-        files[f"s{row:07d}.jpg"] = png(row)
+        files[f"s{row:07d}.jpg"] = numbered_png(row)
         files[f"s{row:07d}.cls"] = str(label).encode()
-    return tar_of(files)
+    return tar_bytes(files)
 
 
-def clip(path, seconds=2.0, rate=10, pixels=()):
+def write_video(path, seconds=2.0, rate=10, pixels=()):
     """Write a video whose frame i is gray of brightness 10 i.
 
     Args:
@@ -151,7 +151,7 @@ def clip(path, seconds=2.0, rate=10, pixels=()):
     return path
 
 
-def repository(folder, source, features, rows):
+def write_repository(folder, source, features, rows):
     """Write a clone of a set's Hub repository: a card, and Parquet files of its split and of another one.
 
     Args:
@@ -168,7 +168,7 @@ def repository(folder, source, features, rows):
     column = next(name for name, feature in features.items() if isinstance(feature, hf.Image))
     count = len(next(iter(rows.values())))
     for split, first in ((source.split, 0), ("other", 20)):
-        images = [{"bytes": png(first + number), "path": None} for number in range(count)]
+        images = [{"bytes": numbered_png(first + number), "path": None} for number in range(count)]
         table = hf.Dataset.from_dict({column: images, **rows}, hf.Features({**features}))
         path = folder / "data" / f"{split}-00000-of-00001.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def repository(folder, source, features, rows):
     return folder
 
 
-def schemas():
+def dataset_schemas():
     """Name -> (features, rows), as the repositories' cards have them."""
     import datasets as hf
 
@@ -210,7 +210,8 @@ def schemas():
         labels = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}
         add(name, faces, **labels, service_test=[True] * 4)
     judges = [
-        (f"A photo of a {race} {gender} judge", race, "race", gender, "gender") for race, gender in SOCIAL
+        (f"A photo of a {race} {gender} judge", race, "race", gender, "gender")
+        for race, gender in SOCIAL_GROUPS
     ]
     chef = "A photo of a Male White chef.", "Male", "gender", "White", "race"
     others = [("A photo of a tall Male judge", "tall", "physical", "Male", "gender"), chef, chef]

@@ -4,14 +4,14 @@ import json
 from dataclasses import replace
 
 from ccs.data import SOURCES
-from tests.support.datasets_sample import FAIRFACE, as_parquet, cells
+from tests.support.datasets_sample import FAIRFACE, image_cells, parquet_bytes
 
-PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
+FILE = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
 RECORD = replace(SOURCES["fairface-600"], revision="main", approximate=True)
 """The record of the set as `put_faces` serves it."""
 
 
-def put_faces(hub, image, count=1200):
+def serve_fairface(hub, image, count=1200):
     """Serve FairFace with the groups in turn: images, and class numbers whose names are in the schema.
 
     Args:
@@ -24,6 +24,6 @@ def put_faces(hub, image, count=1200):
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     columns = {name: [row % len(names) for row in range(count)] for name, names in FAIRFACE.items()}
     columns["service_test"] = [False] * count
-    faces = as_parquet(cells(count, image=image), metadata, 100, **columns)
-    files = {PATH: faces, PATH.replace("1.25", "0.25"): b"another padding"}
+    faces = parquet_bytes(image_cells(count, image=image), metadata, 100, **columns)
+    files = {FILE: faces, FILE.replace("1.25", "0.25"): b"another padding"}
     hub.put("datasets", "HuggingFaceM4/FairFace", files)

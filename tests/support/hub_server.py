@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlsplit
 from werkzeug import Request, Response
 from werkzeug.exceptions import abort
 
-from tests.support.local_server import LocalServer, as_json
+from tests.support.local_server import LocalServer, json_response
 
 TOKEN = "hf_localtesttoken00000000000000000"
 _NAME = r"(?P<name>[^/]+/[^/]+)"
-_KIND = r"(?P<kind>datasets|models|spaces)"
+_REPO_TYPE = r"(?P<kind>datasets|models|spaces)"
 
 
 Commit = namedtuple("Commit", "sha files message")
@@ -95,11 +95,11 @@ class Hub(LocalServer):
         for pattern, fault in self.faults.items():
             if re.search(pattern, request_line) and (answer := fault(request)):
                 return answer
-        answer = _Call(self, request).answer(path)
-        return answer if isinstance(answer, Response) else as_json({} if answer is None else answer)
+        answer = _HubRequest(self, request).answer(path)
+        return answer if isinstance(answer, Response) else json_response({} if answer is None else answer)
 
 
-def refuse(status, message, code="", **headers):
+def refuse_request(status, message, code="", **headers):
     """End the request with an error.
 
     Args:
@@ -109,11 +109,11 @@ def refuse(status, message, code="", **headers):
         **headers: Further headers.
     """
     headers |= {"X-Error-Code": code, "X-Error-Message": message}
-    abort(as_json({"error": message}, status, headers))
+    abort(json_response({"error": message}, status, headers))
 
 
 @dataclass
-class _Call:
+class _HubRequest:
     """One request."""
 
     hub: Hub
@@ -124,7 +124,7 @@ class _Call:
             match = re.fullmatch(pattern, path)
             if match and self.request.method in methods.split():
                 return action(self, **match.groupdict())
-        refuse(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
+        refuse_request(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
 
     @property
     def known(self):
@@ -133,18 +133,18 @@ class _Call:
     def _find(self, kind, name, write=False):
         repository = self.hub.repositories.get((kind, name))
         if repository is None or ((repository.private or write) and not self.known):
-            refuse(404 if self.known else 401, "Repository not found", "RepoNotFound")
+            refuse_request(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
     def _at(self, kind, name, revision):
         repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
-            refuse(404, "Invalid rev id", "RevisionNotFound")
+            refuse_request(404, "Invalid rev id", "RevisionNotFound")
         return repository, commit
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
-            refuse(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
+            refuse_request(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
 
     def whoami(self):
         return {"type": "user", "name": "user", "auth": {}}
@@ -169,7 +169,7 @@ class _Call:
         }
         parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
         listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
-        listed += [entry_of(path, data) for path, data in sorted(inside.items())]
+        listed += [file_entry(path, data) for path, data in sorted(inside.items())]
         if self.request.args.get("recursive", "").lower() != "true":
             listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
         return listed
@@ -177,7 +177,7 @@ class _Call:
     def preupload(self, kind, name, revision):
         files = self._find(kind, name, write=True).commits[-1].files
         paths = [file["path"] for file in self.request.json["files"]]
-        oids = {path: {"oid": entry_of(path, files[path])["oid"]} for path in paths if path in files}
+        oids = {path: {"oid": file_entry(path, files[path])["oid"]} for path in paths if path in files}
         plain = {"uploadMode": "regular", "shouldIgnore": False}
         return {"files": [{"path": path, **plain, **oids.get(path, {})} for path in paths]}
 
@@ -203,8 +203,8 @@ class _Call:
         sha, files, _ = self._at(kind, name, revision)[1]
         self.auth_check(kind, name)
         if path not in files:
-            refuse(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
-        data, etag = files[path], entry_of(path, files[path])["oid"]
+            refuse_request(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
+        data, etag = files[path], file_entry(path, files[path])["oid"]
         headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
         parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))  # also of a mapped file
         response = Response(parts, headers=headers, content_type="application/octet-stream")
@@ -216,7 +216,7 @@ def _is_private(wanted):
 
 
 @lru_cache(maxsize=8)  # large files are asked for in many small parts
-def entry_of(path, data):
+def file_entry(path, data):
     """Describe a file as the Hub lists it.
 
     Args:
@@ -230,16 +230,16 @@ def entry_of(path, data):
     return {"type": "file", "path": path, "size": len(data), "oid": oid}
 
 
-_OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
+_REPOSITORY, _REVISION = f"/api/{_REPO_TYPE}/{_NAME}", "(?P<revision>[^/]+)"
 _ROUTES = [
-    ("POST", "/api/repos/create", _Call.create),
-    ("GET", "/api/whoami-v2", _Call.whoami),
+    ("POST", "/api/repos/create", _HubRequest.create),
+    ("GET", "/api/whoami-v2", _HubRequest.whoami),
     ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
-    ("GET", f"{_OF}/auth-check", _Call.auth_check),
-    ("GET", f"{_OF}(?:/revision/{_AT})?", _Call.info),
-    ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Call.tree),
-    ("POST", f"{_OF}/preupload/{_AT}", _Call.preupload),
-    ("POST", f"{_OF}/commit/{_AT}", _Call.commit),
-    ("PUT", f"{_OF}/settings", _Call.settings),
-    ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Call.resolve),
+    ("GET", f"{_REPOSITORY}/auth-check", _HubRequest.auth_check),
+    ("GET", f"{_REPOSITORY}(?:/revision/{_REVISION})?", _HubRequest.info),
+    ("GET", f"{_REPOSITORY}/tree/{_REVISION}(?P<folder>/.*)?", _HubRequest.tree),
+    ("POST", f"{_REPOSITORY}/preupload/{_REVISION}", _HubRequest.preupload),
+    ("POST", f"{_REPOSITORY}/commit/{_REVISION}", _HubRequest.commit),
+    ("PUT", f"{_REPOSITORY}/settings", _HubRequest.settings),
+    ("GET HEAD", f"/(?:{_REPO_TYPE}/)?{_NAME}/resolve/{_REVISION}/(?P<file>.+)", _HubRequest.resolve),
 ]

@@ -1,7 +1,7 @@
-"""Local HTTP servers that speak OpenAI's protocol, asked by the real SDK.
+"""Local HTTP servers that speak OpenAI's protocol.
 
-A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one per
-request. An act is a function of the server, the user's message, and the schema of the reply.
+A server sends the replies in `queued_replies`, one per request, and then those of `answer(user, schema)`. A
+reply is a function of the server, the user's message, and the schema of the answer.
 """
 
 import gzip
@@ -13,10 +13,10 @@ from functools import partial
 
 from werkzeug import Response
 
-from tests.support.local_server import LocalServer, as_json
+from tests.support.local_server import LocalServer, json_response
 
-Seen = namedtuple("Seen", "path headers body at system user schema")
-"""One request as it arrived."""
+ReceivedRequest = namedtuple("ReceivedRequest", "path headers body time system user schema")
+"""A request; `time` is when it arrived."""
 MODELS = {
     "openai": "gpt-4o",
     "anthropic": "claude-sonnet-5-5",
@@ -25,11 +25,11 @@ MODELS = {
 }
 
 
-def verdicts(by_name):
+def encode_verdicts(by_name):
     return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
 
 
-def yes(user, schema):
+def answer_yes(user, schema):
     """Answer that every text fits.
 
     Args:
@@ -39,18 +39,18 @@ def yes(user, schema):
     Returns:
         The reply.
     """
-    return verdicts(dict.fromkeys(schema["required"], True))
+    return encode_verdicts(dict.fromkeys(schema["required"], True))
 
 
 class LLMServer(LocalServer):
     path = "/v1/chat/completions"
 
-    def __init__(self, answer=yes, kind="openai"):
+    def __init__(self, answer=answer_yes, provider="openai"):
         super().__init__()
-        self.answer, self.kind, self.name = answer, kind, f"{kind}:{MODELS[kind]}"
-        self.acts, self.asked, self.released = deque(), [], threading.Event()
+        self.answer, self.provider, self.name = answer, provider, f"{provider}:{MODELS[provider]}"
+        self.queued_replies, self.requests, self.released = deque(), [], threading.Event()
         # Google counts hidden reasoning only in the total.
-        output = 15 if kind == "google" else 20
+        output = 15 if provider == "google" else 20
         self.usage = {"prompt_tokens": 100, "completion_tokens": output, "total_tokens": 120}
 
     @property
@@ -71,14 +71,16 @@ class LLMServer(LocalServer):
         (system, user), form = request.json["messages"], request.json["response_format"]
         assert (system["role"], user["role"]) == ("system", "user")
         assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
-        if self.kind == "anthropic":
+        if self.provider == "anthropic":
             assert not {"temperature", "reasoning_effort"} & {*request.json}
         question = user["content"], form["json_schema"]["schema"]
-        self.asked.append(
-            Seen(request.path, headers, request.json, time.monotonic(), system["content"], *question)
+        self.requests.append(
+            ReceivedRequest(
+                request.path, headers, request.json, time.monotonic(), system["content"], *question
+            )
         )
-        act = self.acts.popleft() if self.acts else reply()
-        return act(self, *question)
+        make_reply = self.queued_replies.popleft() if self.queued_replies else reply()
+        return make_reply(self, *question)
 
 
 def reply(text=None, finish="stop", **message):
@@ -90,20 +92,20 @@ def reply(text=None, finish="stop", **message):
         **message: Other fields of the message.
 
     Returns:
-        The act.
+        The reply, for `queued_replies`.
     """
 
-    def act(server, user, schema):
+    def make_reply(server, user, schema):
         content = server.answer(user, schema) if text is None else text
         entry = {"role": "assistant", "content": content, "refusal": None, **message}
         choice = {"index": 0, "message": entry, "finish_reason": finish}
         header = {"id": "c", "object": "chat.completion", "created": 1, "model": server.name}
-        return as_json({**header, "choices": [choice], "usage": server.usage})
+        return json_response({**header, "choices": [choice], "usage": server.usage})
 
-    return act
+    return make_reply
 
 
-def status(code=500, message="the server is at fault", headers=None):
+def reply_error(code=500, message="the server is at fault", headers=None):
     """Reply with an error.
 
     Args:
@@ -112,42 +114,42 @@ def status(code=500, message="the server is at fault", headers=None):
         headers: Further headers.
 
     Returns:
-        The act.
+        The reply, for `queued_replies`.
     """
 
-    def act(server, *_):
+    def make_reply(server, *_):
         error = {"error": {"message": message, "type": "t", "code": code}}
-        return as_json([error] if server.kind == "google" else error, code, headers)
+        return json_response([error] if server.provider == "google" else error, code, headers)
 
-    return act
+    return make_reply
 
 
-def respond(*arguments, **options):
+def reply_raw(*arguments, **options):
     """Reply with a `Response` of these arguments."""
     return lambda *_: Response(*arguments, **options)
 
 
-refuse = reply(content=None, refusal="I can't help with that.")
-truncate = reply(content='{"text_1": {"rea', finish="length")
-unfold = respond(gzip.compress(bytes(2**22)), headers={"Content-Encoding": "gzip"})
+reply_refusal = reply(content=None, refusal="I can't help with that.")
+reply_truncated = reply(content='{"text_1": {"rea', finish="length")
+reply_gzip_bomb = reply_raw(gzip.compress(bytes(2**22)), headers={"Content-Encoding": "gzip"})
 
 
-def cut(server, user, schema):
+def reply_half(server, user, schema):
     """End the connection after half of the reply."""
     whole = reply()(server, user, schema)
     return Response(iter([whole.data[: whole.content_length // 2]]), headers=whole.headers)
 
 
-def hang(server, *_):
+def never_reply(server, *_):
     """Don't reply until the server ends."""
     server.released.wait(30)
     return Response()
 
 
-def drip(server, *_):
+def reply_endlessly(server, *_):
     """Reply without end."""
     spaces = (b" " for _ in iter(lambda: server.released.wait(0.02), True))
     return Response(spaces, headers={"Content-Length": "1000000"})
 
 
-SERVERS = {kind: partial(LLMServer, kind=kind) for kind in MODELS}
+SERVERS = {provider: partial(LLMServer, provider=provider) for provider in MODELS}

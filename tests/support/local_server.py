@@ -38,7 +38,7 @@ class LocalServer(HTTPServerBase):
         self.check()
 
 
-def as_json(value, status=200, headers=None):
+def json_response(value, status=200, headers=None):
     """Make an answer of JSON.
 
     Args:
@@ -52,7 +52,7 @@ def as_json(value, status=200, headers=None):
     return Response(json.dumps(value), status, headers, content_type="application/json")
 
 
-def hung_up(request):
+def drop_connection(request):
     """In place of an answer: the connection ends without one."""
     request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     return Response()

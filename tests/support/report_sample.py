@@ -2,7 +2,7 @@
 
 import re
 
-from tests.support.results_sample import interval, sample_rows
+from tests.support.results_sample import interval_cells, sample_rows
 
 MODEL = "ViT-B-32/openai"
 
@@ -24,7 +24,7 @@ def pruning_rows(model, dataset, values):
         columns = {"ablation": plan, "seed": int(seed) if seed else None, "dataset": dataset}
         columns["heads"] = "L6.H1"
         columns |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
-        columns |= interval(value, 0.01) | interval(value - values["none"], 0.01, "difference")
+        columns |= interval_cells(value, 0.01) | interval_cells(value - values["none"], 0.01, "difference")
         rows.append(sample_rows(model)["pruning"][0] | columns | {"n": 500, "baseline": values["none"]})
     return rows
 
@@ -49,7 +49,7 @@ def bias_rows(model, dataset, values, mode="correct"):
     return [{**row, **columns, "metric": f"MaxSkew {of}"} for row in rows for of in ("mean", "sum")]
 
 
-def line(text, *beginnings):
+def find_row(text, *beginnings):
     """Find the only row of a Markdown table that begins with some cells.
 
     Args:
@@ -64,7 +64,7 @@ def line(text, *beginnings):
     return [cell.strip() for cell in row.strip("|").split(" | ")]
 
 
-def section(text, heading):
+def find_section(text, heading):
     """Find a section.
 
     Args:

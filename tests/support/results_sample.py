@@ -9,12 +9,12 @@ HASH = "0123456789abcdef" * 4
 
 
 @cache
-def bundled():
+def bundled_tables():
     """The tables of the organism."""
     return results.read_results(results.PRECOMPUTED / "organism").tables
 
 
-def interval(value, width, name=""):
+def interval_cells(value, width, name=""):
     """Make the three cells of an estimate.
 
     Args:
@@ -33,14 +33,14 @@ def sample_rows(model):
     """Two rows of every table, those of a bundled one. What may be empty is so in the second."""
     rows_by_table = {}
     for name, table in schema.TABLES.items():
-        first = bundled()[name].dropna().iloc[0].to_dict() | {"model": model, "weights": HASH[:16]}
+        first = bundled_tables()[name].dropna().iloc[0].to_dict() | {"model": model, "weights": HASH[:16]}
         second = first | {column.name: None for column in table.columns if column.nullable}
         place = "rank" if "rank" in second else "head"
         rows_by_table[name] = [first, second | ({place: first[place] + 1} if place in second else {})]
     return rows_by_table
 
 
-def manifest_for(model, tables):
+def make_manifest(model, tables):
     """Make a complete manifest, that of the organism under another name.
 
     Args:
@@ -55,7 +55,7 @@ def manifest_for(model, tables):
     return manifest | {"settings": {"k": 2}, "absent": [], "tables": tables}
 
 
-def write_model(folder, model, only=tuple(schema.TABLES)):
+def write_sample_results(folder, model, only=tuple(schema.TABLES)):
     """Write a model's folder with two rows in each table, and its manifest.
 
     Args:
@@ -66,10 +66,10 @@ def write_model(folder, model, only=tuple(schema.TABLES)):
     Returns:
         The model's folder.
     """
-    return write(folder, model, {name: sample_rows(model)[name] for name in only})
+    return write_results(folder, model, {name: sample_rows(model)[name] for name in only})
 
 
-def write(folder, model, tables, weights=HASH):
+def write_results(folder, model, tables, weights=HASH):
     """Write a model's folder with tables of given rows, and its manifest.
 
     Args:
@@ -82,7 +82,7 @@ def write(folder, model, tables, weights=HASH):
         The model's folder.
     """
     target = folder / results.folder_name(model)
-    manifest = manifest_for(
+    manifest = make_manifest(
         model, {name: results.write_table(target, name, rows) for name, rows in tables.items()}
     )
     manifest["model"]["weights_hash"] = weights

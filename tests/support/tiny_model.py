@@ -21,7 +21,7 @@ def tiny_config(quick_gelu=False, embed_dim=24, **vision):
     return {"embed_dim": embed_dim, "quick_gelu": quick_gelu, "vision_cfg": vision_cfg, "text_cfg": text_cfg}
 
 
-def shake(module, seed):
+def randomize_weights(module, seed):
     """Give all parameters random values, biases and norms too: at zero and one they would hide mistakes.
 
     Args:
@@ -56,7 +56,7 @@ def tiny_clip(seed, **config_of):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         clip = open_clip.CLIP(**tiny_config(**config_of))
-    shake(clip, seed)
+    randomize_weights(clip, seed)
     return clip
 
 
@@ -73,10 +73,10 @@ def write_tiny_model(folder, *, seed=0, **config_of):
     """
     preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
     config = {"model_cfg": tiny_config(**config_of), "preprocess_cfg": preprocess}
-    return save(folder, tiny_clip(seed, **config_of), config)
+    return save_model(folder, tiny_clip(seed, **config_of), config)
 
 
-def save(folder, clip, config):
+def save_model(folder, clip, config):
     """Write a model in open_clip's own format.
 
     Args:

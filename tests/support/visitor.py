@@ -17,7 +17,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         if isinstance(server, str):
             transport = httpx.HTTPTransport(local_address=source)
             server = httpx.Client(base_url=server, transport=transport, timeout=120, trust_env=False)
-        self.client, self.regions, self.key, self.at = server, {}, "", ""
+        self.client, self.regions, self.key, self.address = server, {}, "", ""
 
     def __exit__(self, *error):
         self.client.close()
@@ -30,18 +30,18 @@ class Visitor(AbstractContextManager["Visitor"]):
         answer = self.client.get(f"/?{query}")
         assert answer.status_code == 200
         (self.key,) = re.findall(r'data-page="([\w-]+)"', answer.text)
-        self.at = query
-        return self.take(answer)
+        self.address = query
+        return self.read_regions(answer)
 
     def open(self, **query):
         """The screen of an address by region, once all is there."""
-        self.visit(urlencode(query)).whole()
+        self.visit(urlencode(query)).wait()
         return {name: html for name, (_, html) in self.regions.items()}
 
     def figure(self, name):
         """The rows of a figure, as its button saves them."""
         answer = self.client.get(
-            "/figure.csv", params={"figure": name, "page": self.key, **dict(parse_qsl(self.at))}
+            "/figure.csv", params={"figure": name, "page": self.key, **dict(parse_qsl(self.address))}
         )
         assert answer.status_code == 200, answer.text
         return list(csv.DictReader(answer.text.splitlines()))
@@ -57,9 +57,9 @@ class Visitor(AbstractContextManager["Visitor"]):
         Returns:
             The answer.
         """
-        data = {"page": self.key, "at": self.at, **fields}
-        self.last = self.client.post(f"/{path}", data=data, files=files, headers=self._have())
-        return self.last
+        data = {"page": self.key, "at": self.address, **fields}
+        self.last_response = self.client.post(f"/{path}", data=data, files=files, headers=self._digests())
+        return self.last_response
 
     def post(self, path, files=None, **fields):
         """Send a form, and take the regions that differ.
@@ -72,9 +72,9 @@ class Visitor(AbstractContextManager["Visitor"]):
         Returns:
             The visitor.
         """
-        return self.take(self.send(path, files, **fields))
+        return self.read_regions(self.send(path, files, **fields))
 
-    def whole(self):
+    def wait(self):
         """Ask for what is new until nothing is under way."""
         while "data-busy" in self["status"]:
             self.poll()
@@ -82,18 +82,18 @@ class Visitor(AbstractContextManager["Visitor"]):
 
     def poll(self):
         """Ask for what is new."""
-        return self.take(
-            self.client.get("/work", params={"page": self.key, "at": self.at}, headers=self._have())
+        return self.read_regions(
+            self.client.get("/work", params={"page": self.key, "at": self.address}, headers=self._digests())
         )
 
-    def _have(self):
+    def _digests(self):
         return {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
 
-    def take(self, answer):
+    def read_regions(self, answer):
         """Take what differs."""
         assert answer.status_code == 200, answer.text
         for name, digest, html in re.findall(_REGION, answer.text, re.DOTALL):
             self.regions[name] = digest, html
         self.key = answer.headers.get("x-page", self.key)
-        self.at = answer.headers.get("x-address", self.at).removeprefix("?")
+        self.address = answer.headers.get("x-address", self.address).removeprefix("?")
         return self

@@ -10,7 +10,7 @@ import ccs
 from benchmarks.textspan import plain
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.metrics.stats import benjamini_hochberg
-from tests.support.encoders import count_layers
+from tests.support.reference_encoder import record_layers
 
 NAMES = [f"text {i}" for i in range(300)]
 
@@ -129,7 +129,7 @@ def test_heads_are_found_by_a_text(tiny_model, tmp_path, monkeypatch):
         assert table.loc[str(head), "best"] == words[scores[1:].argmax()]
     with pytest.raises(InputError, match="Give a text to look for"):
         ccs.find_heads(tiny_model, " ")
-    passes = count_layers(tiny_model, monkeypatch)
+    passes = record_layers(tiny_model, monkeypatch)
     pd.testing.assert_frame_equal(find_dogs().rows, ranked.rows)
     assert not passes  # the head statistics of the last images are kept
     with ccs.ablate(tiny_model, tiny_model.heads):  # but not used while heads are ablated

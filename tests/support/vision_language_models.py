@@ -5,28 +5,28 @@ import copy
 import torch
 import transformers
 
-from tests.support.tiny_model import shake
+from tests.support.tiny_model import randomize_weights
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
-ENDS = {"vocab_size": 200, "bos_token_id": 1, "eos_token_id": 2}
-SEEN = SIZES | {"num_hidden_layers": 3, "image_size": 32, "patch_size": 8}
-READ = SIZES | ENDS | {"num_hidden_layers": 1, "num_key_value_heads": 2}
-TEXT = SIZES | ENDS | {"num_hidden_layers": 2, "max_position_embeddings": 12, "pad_token_id": 0}
-CLIP, SIGLIP = SEEN | {"model_type": "clip_vision_model"}, SEEN | {"model_type": "siglip_vision_model"}
-LLAMA, GEMMA = READ | {"model_type": "llama"}, READ | {"model_type": "gemma", "head_dim": 8}
+VOCABULARY = {"vocab_size": 200, "bos_token_id": 1, "eos_token_id": 2}
+VISION = SIZES | {"num_hidden_layers": 3, "image_size": 32, "patch_size": 8}
+LANGUAGE = SIZES | VOCABULARY | {"num_hidden_layers": 1, "num_key_value_heads": 2}
+TEXT = SIZES | VOCABULARY | {"num_hidden_layers": 2, "max_position_embeddings": 12, "pad_token_id": 0}
+CLIP, SIGLIP = VISION | {"model_type": "clip_vision_model"}, VISION | {"model_type": "siglip_vision_model"}
+LLAMA, GEMMA = LANGUAGE | {"model_type": "llama"}, LANGUAGE | {"model_type": "gemma", "head_dim": 8}
 QWEN = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "patch_size": 8}
 QWEN |= {"out_hidden_size": 32}
-WINDOWS = QWEN | {"fullatt_block_indexes": [1], "window_size": 32}
-STACKED = QWEN | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
-QWEN_TEXT, PROJECTED = READ | {"model_type": "qwen2"}, {"projection_dim": 32}
-TURNED = {"mrope_section": [1, 1, 2], "rope_type": "default"}
-WEAVED = TURNED | {"mrope_section": [2, 1, 1]}
+QWEN_WINDOWED = QWEN | {"fullatt_block_indexes": [1], "window_size": 32}
+QWEN_DEEPSTACK = QWEN | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+QWEN_TEXT, PROJECTION = LANGUAGE | {"model_type": "qwen2"}, {"projection_dim": 32}
+ROPE = {"mrope_section": [1, 1, 2], "rope_type": "default"}
+INTERLEAVED_ROPE = ROPE | {"mrope_section": [2, 1, 1]}
 NAFLEX = SIZES | {"num_hidden_layers": 3, "patch_size": 8, "num_patches": 16}
 OPT = {"model_type": "opt", "hidden_size": 32, "ffn_dim": 64, "num_attention_heads": 4, "vocab_size": 60}
 OPT |= {"num_hidden_layers": 1, "word_embed_proj_dim": 32, "pad_token_id": 0}
-FORMER = SIZES | {"num_hidden_layers": 1, "vocab_size": 50, "encoder_hidden_size": 32}
-SEGMENT = {"projection_dim": 24, "reduce_dim": 8, "decoder_num_attention_heads": 2, "extract_layers": [0, 1]}
-SEGMENT |= {"decoder_intermediate_size": 16}
+QFORMER = SIZES | {"num_hidden_layers": 1, "vocab_size": 50, "encoder_hidden_size": 32}
+CLIPSEG = {"projection_dim": 24, "reduce_dim": 8, "decoder_num_attention_heads": 2, "extract_layers": [0, 1]}
+CLIPSEG |= {"decoder_intermediate_size": 16}
 ENCODERS = ("vision_tower", "vision_model", "visual")
 GRID = {"image_grid_pinpoints": [[32, 32]]}
 
@@ -45,21 +45,27 @@ FAMILIES = {
     "Llava": (CLIP, LLAMA, {}, PIXELS, "L2.H0"),
     "LlavaNext": (CLIP, LLAMA, GRID, TILES, "L2.H0"),
     "LlavaOnevision": (SIGLIP, QWEN_TEXT, GRID | {"video_token_index": 151}, TILES, "L3.H0"),
-    "PaliGemma": (SIGLIP | PROJECTED, GEMMA, PROJECTED | {"hidden_size": 32}, PIXELS, "L3.H1"),
+    "PaliGemma": (SIGLIP | PROJECTION, GEMMA, PROJECTION | {"hidden_size": 32}, PIXELS, "L3.H1"),
     "Gemma3": (SIGLIP, GEMMA | {"model_type": "gemma3_text"}, {"mm_tokens_per_image": 4}, PIXELS, "L3.H1"),
-    "Idefics3": (SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
-    "SmolVLM": (SEEN, LLAMA, {"scale_factor": 2}, SEVERAL, None),
-    "Qwen2_5_VL": (WINDOWS, READ | {"rope_scaling": TURNED | {"type": "mrope"}}, {}, FRAMES, None),
-    "Qwen3VL": (STACKED, READ | {"head_dim": 8, "rope_scaling": WEAVED}, {}, FRAMES, None),
-    "Blip2": (SEEN, OPT, {"qformer_config": FORMER}, PIXELS, None),
+    "Idefics3": (VISION, LLAMA, {"scale_factor": 2}, SEVERAL, None),
+    "SmolVLM": (VISION, LLAMA, {"scale_factor": 2}, SEVERAL, None),
+    "Qwen2_5_VL": (QWEN_WINDOWED, LANGUAGE | {"rope_scaling": ROPE | {"type": "mrope"}}, {}, FRAMES, None),
+    "Qwen3VL": (
+        QWEN_DEEPSTACK,
+        LANGUAGE | {"head_dim": 8, "rope_scaling": INTERLEAVED_ROPE},
+        {},
+        FRAMES,
+        None,
+    ),
+    "Blip2": (VISION, OPT, {"qformer_config": QFORMER}, PIXELS, None),
     # NaFlex: images of different sizes in one batch, the shorter one padded
     "Siglip2Model": (NAFLEX, TEXT | {"projection_size": 32}, {}, PADDED, None),
-    "CLIPSegForImageSegmentation": (SEEN, TEXT, SEGMENT, PAIR, "L2.H0"),
-    "ChineseCLIPModel": (SEEN, TEXT, {"projection_dim": 24}, PIXELS, None),
+    "CLIPSegForImageSegmentation": (VISION, TEXT, CLIPSEG, PAIR, "L2.H0"),
+    "ChineseCLIPModel": (VISION, TEXT, {"projection_dim": 24}, PIXELS, None),
 }
 
 
-def build(name, vision, text, **entries):
+def build_model(name, vision, text, **entries):
     """Build a model.
 
     Args:
@@ -78,42 +84,42 @@ def build(name, vision, text, **entries):
     return model_class(model_class.config_class(**entries))
 
 
-def llama():
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**READ))
+def build_llama():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LANGUAGE))
 
 
-def pixtral():
+def build_pixtral():
     """A model around an image encoder that is neither CLIP's nor SigLIP's."""
     vision = SIZES | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8, "model_type": "pixtral"}
-    return build("Llava", vision, LLAMA)
+    return build_model("Llava", vision, LLAMA)
 
 
-def holding(encoder):
+def wrap_image_encoder(encoder):
     """A LLaVA or, for SigLIP's, a PaliGemma around an image encoder."""
     if encoder.config.model_type == "clip_vision_model":
-        model = build("Llava", encoder.config, LLAMA)
+        model = build_model("Llava", encoder.config, LLAMA)
     else:
         vision = encoder.config.to_dict() | {"projection_dim": 32}
-        model = build("PaliGemma", vision, GEMMA, projection_dim=32)
+        model = build_model("PaliGemma", vision, GEMMA, projection_dim=32)
     model.model.vision_tower.load_state_dict(encoder.state_dict())
     return model.eval()
 
 
-def _flat(parts):
+def _flatten(parts):
     for part in parts:
-        yield from _flat(part) if isinstance(part, list | tuple) else [part.flatten()]
+        yield from _flatten(part) if isinstance(part, list | tuple) else [part.flatten()]
 
 
 def make_model(name):
     """The model, a function that reads its image features, and a head of a layer that it ignores, if any."""
     vision, text, entries, inputs, ignored = FAMILIES[name]
-    model = build(name, vision, text, **entries)
-    shake(model, 0)
+    model = build_model(name, vision, text, **entries)
+    randomize_weights(model, 0)
 
     def read(model):
         with torch.no_grad():
             output = model(**inputs).logits if "CLIPSeg" in name else model.get_image_features(**inputs)
         pooled = getattr(output, "pooler_output", output)
-        return torch.cat(list(_flat([*pooled, *getattr(output, "deepstack_features", ())])))
+        return torch.cat(list(_flatten([*pooled, *getattr(output, "deepstack_features", ())])))
 
     return model.eval(), read, ignored

@@ -21,8 +21,8 @@ from ccs import InputError, sandbox
 from ccs.app.services import uploads
 from ccs.data.decoding import LONG, SHORT
 from ccs.data.open import open_upload
-from tests.support.app_process import ROOT
-from tests.support.datasets_sample import as_parquet, saved, zipped
+from tests.support.datasets_sample import encode_image, parquet_bytes, zip_bytes
+from tests.support.processes import ROOT
 
 
 def noise(mode="RGB", size=(40, 30)):
@@ -31,14 +31,14 @@ def noise(mode="RGB", size=(40, 30)):
 
 def png(width, height):
     """A small PNG whose header says that it is of another size."""
-    whole = saved(Image.new("RGB", (8, 8)), "PNG")
+    whole = encode_image(Image.new("RGB", (8, 8)), "PNG")
     header = b"IHDR" + struct.pack(">II", width, height) + whole[24:29]
     return whole[:12] + header + struct.pack(">I", zlib.crc32(header)) + whole[33:]
 
 
 def many_scans(count, side):
     """A progressive JPEG whose last scan, of a bit that changes nothing, comes again and again."""
-    whole = saved(Image.new("L", (side, side), 128), "JPEG", progressive=True)
+    whole = encode_image(Image.new("L", (side, side), 128), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
     return whole[:last] + whole[last:-2] * count + b"\xff\xd9"
 
@@ -52,12 +52,12 @@ def take(data, name="x.png"):
 
 
 RGB = noise()
-WHOLE = {kind: saved(RGB, kind.upper()) for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")}
+WHOLE = {kind: encode_image(RGB, kind.upper()) for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")}
 TAKEN = {
     **WHOLE,
-    "16 bit": saved(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
-    "animated": saved(RGB, "GIF", save_all=True, append_images=[noise() for _ in range(50)]),
-    "wide": saved(noise("L", (6000, 200)), "PNG"),
+    "16 bit": encode_image(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
+    "animated": encode_image(RGB, "GIF", save_all=True, append_images=[noise() for _ in range(50)]),
+    "wide": encode_image(noise("L", (6000, 200)), "PNG"),
     "text after the end": WHOLE["png"] + b"<script>" * 1000,
 }
 REFUSED = {
@@ -66,7 +66,7 @@ REFUSED = {
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "isn't an image"),
     "a bomb": (png(100_000, 100_000), "DecompressionBomb"),
     "a bomb below Pillow's limit": (png(6_400, 6_400), "40 megapixels"),
-    "a line": (saved(Image.new("L", (5000, 1)), "PNG"), "too narrow"),
+    "a line": (encode_image(Image.new("L", (5000, 1)), "PNG"), "too narrow"),
     "no data": (png(100, 100), "truncated"),
     **{f"half a {kind}": (WHOLE[kind][: len(WHOLE[kind]) // 2], "truncated") for kind in ("jpeg", "gif")},
     "21 megabytes": (WHOLE["png"] + b"\0" * 21 * 2**20, "at most 20 MB"),
@@ -137,11 +137,11 @@ def test_workers_end_with_their_parent_while_they_import(tmp_path, monkeypatch):
 
 
 def red(shade):
-    return saved(Image.new("RGB", (20, 20), (shade, 0, 0)), "PNG")
+    return encode_image(Image.new("RGB", (20, 20), (shade, 0, 0)), "PNG")
 
 
 TWO = {"a/1.png": red(1), "b/2.png": red(2)}
-PLAIN = zipped(TWO)
+PLAIN = zip_bytes(TWO)
 CELLS = pa.array([red(1), red(2)])
 
 
@@ -151,18 +151,18 @@ LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
 
 
 def labels(text):
-    return zipped({**TWO, "labels.csv": text})
+    return zip_bytes({**TWO, "labels.csv": text})
 
 
 def features(text):
     """A parquet file that says this of its columns."""
-    return as_parquet(CELLS, {"huggingface": text}, gender=[0, 1])
+    return parquet_bytes(CELLS, {"huggingface": text}, gender=[0, 1])
 
 
 GALLERIES = {
-    "names that lead out": zipped({**TWO, "../../x/3.png": red(3), "/etc/4.png": red(4)}),
-    "a link": zipped({**TWO, LINK: red(3)}),  # unpacked, its content is the path; read as a file, an image
-    "markup in names": zipped({"<script>/1.png": red(1), "b\u202e/2.png": red(2)}),
+    "names that lead out": zip_bytes({**TWO, "../../x/3.png": red(3), "/etc/4.png": red(4)}),
+    "a link": zip_bytes({**TWO, LINK: red(3)}),  # unpacked, its content is the path; read as a file, an image
+    "markup in names": zip_bytes({"<script>/1.png": red(1), "b\u202e/2.png": red(2)}),
     "half an archive": PLAIN[: len(PLAIN) // 2],
     "bytes that are other ones": PLAIN[:60] + b"\0" * 20 + PLAIN[80:],
     "an encrypted entry": PLAIN.replace(b"PK\x01\x02\x14\x03\x14\0\0", b"PK\x01\x02\x14\x03\x14\0\1"),
@@ -172,12 +172,12 @@ GALLERIES = {
     "labels of files outside": labels("file,gender\n../../etc/passwd,a\n/etc/hosts,b\n"),
     "a column too many in a row": labels("file,gender\na/1.png,a,b,c\nb/2.png,b\n"),
     "a formula for a group": labels("file,=1+1\na/1.png,=cmd()\nb/2.png,b\n"),
-    "half a parquet file": as_parquet(CELLS, gender=["a", "b"])[:-20],
+    "half a parquet file": parquet_bytes(CELLS, gender=["a", "b"])[:-20],
     "no parquet file": b"PAR1" * 100,
     "features that are deep": features(b"[" * 100_000),
     "features that are a list": features(b'{"info": {"features": {"gender": {"names": [[], {}]}}}}'),
     "groups beyond their names": features(b'{"info": {"features": {"gender": {"names": ["a"]}}}}'),
-    "groups that are lists": as_parquet(CELLS, gender=[["a"], ["b"]]),
+    "groups that are lists": parquet_bytes(CELLS, gender=[["a"], ["b"]]),
 }
 
 

@@ -15,7 +15,7 @@ import ccs
 from ccs import InputError
 from ccs.model.loading import fetching, tokens, weights
 from tests.support.checkpoint import write_clip
-from tests.support.spoil import holds, lacks, part, says
+from tests.support.corruptions import delete_file, replace_file, set_json, set_json_in
 
 BILLION = 10**9
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
@@ -33,8 +33,11 @@ class Mark:
         return Path.touch, (self.file,)
 
 
-vision, text = part(CONFIG, "model_cfg__vision_cfg"), part(CONFIG, "model_cfg__text_cfg")
-their_vision, their_text = part(THEIR_CONFIG, "vision_config"), part(THEIR_CONFIG, "text_config")
+vision, text = set_json_in(CONFIG, "model_cfg__vision_cfg"), set_json_in(CONFIG, "model_cfg__text_cfg")
+their_vision, their_text = (
+    set_json_in(THEIR_CONFIG, "vision_config"),
+    set_json_in(THEIR_CONFIG, "text_config"),
+)
 
 
 def weights_are(change, file=WEIGHTS):
@@ -64,7 +67,7 @@ def words_beyond(values):
 
 
 def index(**weight_map):
-    return holds(INDEX, json.dumps({"weight_map": weight_map}).encode())
+    return replace_file(INDEX, json.dumps({"weight_map": weight_map}).encode())
 
 
 def own_code(folder):
@@ -72,23 +75,23 @@ def own_code(folder):
     code = {"AutoModel": "code.Model", "AutoConfig": "code.Config", "AutoTokenizer": [None, "code.Tok"]}
     for file in (THEIR_CONFIG, PROCESSOR, ABOUT):
         if (folder / file).exists():
-            says(file, auto_map=code, trust_remote_code=True)(folder)
+            set_json(file, auto_map=code, trust_remote_code=True)(folder)
     (folder / "code.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nclass Tok: pass\n")
 
 
 def own_class(folder):
     own_code(folder)
-    says(ABOUT, tokenizer_class="Tok")(folder)
+    set_json(ABOUT, tokenizer_class="Tok")(folder)
 
 
 BIAS = "visual.transformer.resblocks.3.mlp.c_fc.bias"
 QUERY = "vision_model.encoder.layers.1.self_attn.q_proj.weight"
 UNKNOWN, UNREADABLE = "which no architecture of open_clip uses", "can't be loaded"
 OPEN_CLIPS = {
-    "a number of 5,000 digits": (holds(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
-    "deep": (holds(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
-    "large": (holds(CONFIG, b" " * (2**20 + 1)), "open_clip_config.json has 1048577 bytes"),
-    "no vision_cfg": (says(CONFIG, model_cfg__vision_cfg=None), "there is no 'vision_cfg'"),
+    "a number of 5,000 digits": (replace_file(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
+    "deep": (replace_file(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
+    "large": (replace_file(CONFIG, b" " * (2**20 + 1)), "open_clip_config.json has 1048577 bytes"),
+    "no vision_cfg": (set_json(CONFIG, model_cfg__vision_cfg=None), "there is no 'vision_cfg'"),
     "unknown entry": (vision(hats=3), "unexpected keyword argument 'hats'"),
     "10^9 layers": (vision(layers=BILLION), "layers is 1000000000; 128 is the most"),
     "few tokens": (text(vocab_size=100), "less than the tokenizer's 49408"),
@@ -99,9 +102,9 @@ OPEN_CLIPS = {
     "norm keywords": (vision(norm_kwargs={"device": "meta"}), "norm_kwargs has an unknown entry 'device'"),
     "a text encoder from a folder": (text(hf_model_name="."), UNKNOWN),
     "tokenizer keywords": (text(tokenizer_kwargs={"trust_remote_code": True}), "unknown entry"),
-    "no weights": (lacks(WEIGHTS), "there is no open_clip_model.safetensors"),
+    "no weights": (delete_file(WEIGHTS), "there is no open_clip_model.safetensors"),
     "only a pickle": (only_a_pickle(WEIGHTS, "open_clip_pytorch_model.bin"), "is a pickle, which can run"),
-    "a pickle with another name": (holds(WEIGHTS, pickle.dumps(Mark(Path("ran")))), UNREADABLE),
+    "a pickle with another name": (replace_file(WEIGHTS, pickle.dumps(Mark(Path("ran")))), UNREADABLE),
     "a weight missing": (weights_are(lambda values: values.pop("visual.proj")), "Missing key"),
     "a word that no vocabulary has": (weights_are(words_beyond), UNREADABLE),
     "NaN in weights": (weights_are(lambda values: values[BIAS].fill_(torch.nan)), f"numbers: {BIAS} is not"),
@@ -109,27 +112,30 @@ OPEN_CLIPS = {
 CHECKPOINTS = {
     "only a pickle": (only_a_pickle("model.safetensors", "pytorch_model.bin"), "is a pickle, which can run"),
     "a pipe": (config_is_a_pipe, "config.json is not a file"),
-    "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
-    "quantised": (says(THEIR_CONFIG, quantization_config={"bits": 4}), "quantized"),
-    "a SigLIP that is a CLIP": (says(THEIR_CONFIG, model_type="siglip"), "both QuickGELU or none"),
+    "another model": (set_json(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
+    "quantised": (set_json(THEIR_CONFIG, quantization_config={"bits": 4}), "quantized"),
+    "a SigLIP that is a CLIP": (set_json(THEIR_CONFIG, model_type="siglip"), "both QuickGELU or none"),
     "a flag for a number": (their_text(num_hidden_layers=True), "expected int, got bool"),
     "heads that do not divide": (their_vision(num_attention_heads=7), "not a multiple"),
     "an activation": (their_vision(hidden_act="__import__"), "hidden_act is '__import__'"),
-    "another size": (says(PROCESSOR, size={"shortest_edge": 64}), "images must become 32 by 32 pixels"),
-    "levels": (says(PROCESSOR, rescale_factor=1.0), "pixels must be divided by 255"),
+    "another size": (set_json(PROCESSOR, size={"shortest_edge": 64}), "images must become 32 by 32 pixels"),
+    "levels": (set_json(PROCESSOR, rescale_factor=1.0), "pixels must be divided by 255"),
     "shards that are not there": (index(a="model-1.safetensors"), "there is no model-1.safetensors"),
     "shards elsewhere": (index(a="../../etc/passwd"), "must name safetensors files in its folder"),
     "no queries": (weights_are(lambda values: values.pop(QUERY), THEIR_WEIGHTS), "in_proj_weight has no q"),
-    "a tokenizer of another kind": (says(TOKENIZER, model__type="Unigram"), "cannot be read"),
-    "labels without end": (says(THEIR_CONFIG, num_labels=BILLION), "cannot be read within"),
+    "a tokenizer of another kind": (set_json(TOKENIZER, model__type="Unigram"), "cannot be read"),
+    "labels without end": (set_json(THEIR_CONFIG, num_labels=BILLION), "cannot be read within"),
     "a tokenizer of its own": (own_class, "'Tok' is not a supported class of tokenizers"),
-    "an end of its own": (says(ABOUT, eos_token="<end>"), "has a token 49408, and its vocab_size is 49408"),
+    "an end of its own": (
+        set_json(ABOUT, eos_token="<end>"),
+        "has a token 49408, and its vocab_size is 49408",
+    ),
 }
 
 
 @pytest.fixture(scope="module")
-def checkpoint(once):
-    return once("tuned", write_clip)
+def checkpoint(shared_folder):
+    return shared_folder("tuned", write_clip)
 
 
 @pytest.mark.parametrize("kind", [*OPEN_CLIPS, *(f"checkpoint: {kind}" for kind in CHECKPOINTS)])

@@ -18,7 +18,7 @@ from ccs.app.session import App, Session
 from ccs.data import synthetic
 from tests.support import app_sample
 
-SMALL = "small/faces"
+SMALL_GALLERY = "small/faces"
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def model():
 _organism = cache(lambda: ccs.load("organism"))
 
 
-def small_gallery(n=40, name=SMALL):
+def small_gallery(n=40, name=SMALL_GALLERY):
     """Keep the first of the drawn faces, with a K of a quarter of them.
 
     Args:
@@ -52,24 +52,24 @@ def small_gallery(n=40, name=SMALL):
 
 
 @pytest.fixture(scope="session")
-def app(model, once, tmp_path_factory):
+def app(model, shared_folder, tmp_path_factory):
     """One for all tests: what it has computed is kept, what a visitor does there is not."""
-    return _shared(once("tables", _write), tmp_path_factory.getbasetemp() / "analyses")
+    return _make_app(shared_folder("tables", _write_results), tmp_path_factory.getbasetemp() / "analyses")
 
 
 @cache
-def _shared(folder, analyses):
+def _make_app(folder, analyses):
     app = App(results.load(folder), [small_gallery()], folder=analyses)
     app.model_cache.keep("organism", _organism())
     return app
 
 
-def _write(folder):
-    app_sample.write(folder, "organism", _organism().weights_hash)
-    app_sample.write(folder, "organism-control", "f" * 64)
+def _write_results(folder):
+    app_sample.write_app_results(folder, "organism", _organism().weights_hash)
+    app_sample.write_app_results(folder, "organism-control", "f" * 64)
 
 
-def beside(app, collection):
+def make_sibling_app(app, collection):
     """Make an app of other tables that has seen the galleries of another app.
 
     Args:
@@ -85,7 +85,7 @@ def beside(app, collection):
     return sibling
 
 
-def bare_app(model, folder):
+def make_empty_app(model, folder):
     """Make an app without tables that opens on the model of a folder.
 
     Args:
@@ -101,10 +101,10 @@ def bare_app(model, folder):
 
 @pytest.fixture
 def screen(app):
-    return opened(app, {"tab": "classify", "model": "organism", "ablate": "L6.H1 L7.H2"})
+    return open_screen(app, {"tab": "classify", "model": "organism", "ablate": "L6.H1 L7.H2"})
 
 
-def opened(app, query=(), session=None):
+def open_screen(app, query=(), session=None):
     """Open the screen that an address names.
 
     Args:
@@ -118,7 +118,7 @@ def opened(app, query=(), session=None):
     return controls.open_screen(app, session or Session(), dict(query))
 
 
-def do(screen, path, **fields):
+def submit_form(screen, path, **fields):
     """Handle a form as the server does.
 
     Args:
@@ -132,7 +132,7 @@ def do(screen, path, **fields):
     return controls.apply_form(screen, path, fields)
 
 
-class Watched(jobs.Job):
+class RecordingJob(jobs.Job):
     """A job that keeps its steps."""
 
     def __init__(self):
@@ -144,13 +144,13 @@ class Watched(jobs.Job):
         self.steps.append(doing)
 
 
-def finished(screen):
+def render_screen(screen):
     """All that a screen shows after its work, and what was said meanwhile."""
-    job = Watched()
+    job = RecordingJob()
     return page.work(screen, job), job.steps
 
 
-class Strict(HTMLParser):
+class StrictParser(HTMLParser):
     """Raises where an element is closed that was not the last to be opened."""
 
     VOID = ("br", "img", "input", "path", "line", "rect", "circle")
@@ -170,13 +170,13 @@ class Strict(HTMLParser):
             assert self.open.pop() == tag
 
 
-def check(html):
-    parser = Strict()
+def check_html(html):
+    parser = StrictParser()
     parser.feed(html)
     assert parser.open == []
 
 
-def printed(code, **known):
+def run_snippet(code, **known):
     """Run a program of "Copy as Python".
 
     Args:
@@ -191,7 +191,7 @@ def printed(code, **known):
     return out.getvalue().splitlines()
 
 
-def rows(figure, screen):
+def read_figure(figure, screen):
     """Read a figure of a screen as its button saves it.
 
     Args:

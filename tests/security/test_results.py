@@ -13,11 +13,11 @@ from ccs import InputError, files, results
 from ccs.app.services import model_cache, records
 from ccs.app.session import App
 from ccs.results import searches
-from tests.support.results_sample import write_model
-from tests.support.spoil import holds, lacks, says
+from tests.support.corruptions import delete_file, replace_file, set_json
+from tests.support.results_sample import write_sample_results
 
 MANIFEST = "manifest.json"
-manifest = partial(says, MANIFEST)
+manifest = partial(set_json, MANIFEST)
 
 
 def table_is(name, change):
@@ -60,9 +60,9 @@ def a_cell_in_each_row(path, table):
 
 
 SPOILT = {
-    "no manifest": (lacks(MANIFEST), "holds no manifest.json"),
-    "a deep manifest": (holds(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
-    "a manifest of nine megabytes": (holds(MANIFEST, b" " * 9 * 2**20), "too large for a manifest"),
+    "no manifest": (delete_file(MANIFEST), "holds no manifest.json"),
+    "a deep manifest": (replace_file(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
+    "a manifest of nine megabytes": (replace_file(MANIFEST, b" " * 9 * 2**20), "too large for a manifest"),
     "another schema": (manifest(schema_version=99), "schema version 99"),
     "no seeds": (manifest(seeds=None), "'seeds': Field required"),
     "a path": (manifest(model__name="/etc"), "not the name of a model"),
@@ -71,7 +71,7 @@ SPOILT = {
     "a chance of NaN": (manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
     "a table outside": (manifest(tables={"../../etc/passwd": {}}), "'tables.../../etc/passwd"),
     "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
-    "a table that is not there": (lacks("spans.parquet"), "is not there"),
+    "a table that is not there": (delete_file("spans.parquet"), "is not there"),
     "no parquet": (table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)), "cannot be read"),
     "another table": (schema_is(ccs_table="labels", ccs_schema="0"), "not a table of results under the name"),
     "no schema of ours": (schema_is(), "not a table of results"),
@@ -93,8 +93,8 @@ SPOILT = {
 def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
     spoil, message = SPOILT[kind]
     folder = tmp_path / "collection"
-    write_model(folder, "good", only=("labels",))
-    spoil(write_model(folder, "spoilt", only=("spans",)))
+    write_sample_results(folder, "good", only=("labels",))
+    spoil(write_sample_results(folder, "spoilt", only=("spans",)))
     collection = results.load(folder)
     assert set(collection.models) == {"good"}
     (notice,) = collection.notices
@@ -104,7 +104,7 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
 
 
 def test_a_copy_of_a_models_folder_is_named(tmp_path):
-    write_model(tmp_path, "good", only=("labels",))
+    write_sample_results(tmp_path, "good", only=("labels",))
     shutil.copytree(tmp_path / "good", tmp_path / "good copy")
     collection = results.load(tmp_path)
     assert collection.models["good"].folder.name == "good"
@@ -122,7 +122,7 @@ def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
 
 
 def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
-    folder = write_model(tmp_path, "spoilt", only=("spans",))
+    folder = write_sample_results(tmp_path, "spoilt", only=("spans",))
     table_is("spans", a_cell_in_each_row)(folder)
     assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
     collection = results.load(tmp_path)
@@ -133,7 +133,7 @@ def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
 @pytest.mark.parametrize("place", ["/etc", "hf-hub:user/model", "{}"])
 def test_results_do_not_say_where_weights_are(tiny_folder, tmp_path, place):
     """Not by their files for this machine either, which a stranger's folder may hold too."""
-    write_model(tmp_path, "theirs", only=("spans",))
+    write_sample_results(tmp_path, "theirs", only=("spans",))
     noted = tmp_path / results.STAGES / "theirs" / "place.txt"
     noted.parent.mkdir(parents=True)
     noted.write_text(place.format(tiny_folder))

@@ -6,7 +6,7 @@ import pytest
 
 from ccs.app import page, routes, state
 from ccs.errors import InputError
-from tests.support.app_page import check, do, opened
+from tests.support.app_fixtures import check_html, open_screen, submit_form
 
 VALUES = {
     "long": "x" * 100_000,
@@ -36,7 +36,7 @@ PATHS = [path for path, route in routes.ROUTES.items() if "files" not in route.f
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_bad_link_opens_a_screen(app, kind):
     for names in (*([name] for name in NAMES), NAMES):
-        screen = opened(app, dict.fromkeys(names, VALUES[kind]))
+        screen = open_screen(app, dict.fromkeys(names, VALUES[kind]))
         assert screen.state.model in app.models
         assert screen.state.ablate <= app.heads_of_model(screen.state.model)
         assert screen.state.encoder == "L"
@@ -48,15 +48,15 @@ def test_a_bad_link_opens_a_screen(app, kind):
 def test_a_bad_form_is_refused_or_shown_as_text(app, path):
     names = set(routes.ROUTES[path].form.model_fields)
     for value in VALUES.values() if names else [""]:
-        screen, problem = opened(app, {"tab": "paradox"}), ""
+        screen, problem = open_screen(app, {"tab": "paradox"}), ""
         try:
-            do(screen, path, **dict.fromkeys(names, value))
+            submit_form(screen, path, **dict.fromkeys(names, value))
         except InputError as error:  # any other is a fault
             problem = str(error)
         assert len(problem) < 300
         if problem:
             continue
         html = "".join(page.regions(screen, complete=False).values())
-        check(html)
+        check_html(html)
         assert "<img src=x" not in html
         assert screen.state.model in app.models

@@ -15,11 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 aten = torch.ops.aten
-DEVICE, HERE = torch.device("cuda", 0), torch.device("cpu")
+DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 _COPIES = (aten._to_copy.default, aten.copy_.default)
-_INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
+_INDEXING = (
+    aten.index.Tensor,
+    aten.index_put_.default,
+    aten.index_put.default,
+    aten._index_put_impl_.default,
+)
 """Indices may stay on the CPU."""
-_IN_PLACE_OF = {
+_REPLACEMENTS = {
     aten._pin_memory.default: lambda x, *_: x.clone(),
     aten.is_pinned.default: lambda x, *_: False,
     aten.cudnn_batch_norm.default: lambda *arguments: (*aten.native_batch_norm(*arguments), torch.empty(0)),
@@ -28,7 +33,7 @@ _IN_PLACE_OF = {
 """Operations that only a GPU has, by other means."""
 
 
-class Elsewhere(torch.Tensor):
+class MockGpuTensor(torch.Tensor):
     """A tensor on the pretended GPU. here: its values."""
 
     here: Tensor
@@ -42,57 +47,57 @@ class Elsewhere(torch.Tensor):
         return tensor
 
     def __deepcopy__(self, memo):
-        copied = Elsewhere(self.here.detach().clone())
+        copied = MockGpuTensor(self.here.detach().clone())
         is_parameter = isinstance(self, torch.nn.Parameter)
         return torch.nn.Parameter(copied, self.requires_grad) if is_parameter else copied
 
     # A list as index becomes a tensor first; PyTorch would make it on the real driver.
     def __getitem__(self, index):
-        return super().__getitem__(_indices(index))
+        return super().__getitem__(_index_tensors(index))
 
     def __setitem__(self, index, value):
-        super().__setitem__(_indices(index), value)
+        super().__setitem__(_index_tensors(index), value)
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return _run(func, args, kwargs or {})
+        return _run_operation(func, args, kwargs or {})
 
 
-def _indices(index):
+def _index_tensors(index):
     parts = index if isinstance(index, tuple) else (index,)
     kinds = (list, np.ndarray)
     parts = [torch.from_numpy(np.asarray(p, np.intp)) if isinstance(p, kinds) else p for p in parts]
     return tuple(parts) if isinstance(index, tuple) else parts[0]
 
 
-def _run(func, args, kwargs):
-    far = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Elsewhere)]
+def _run_operation(func, args, kwargs):
+    far = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, MockGpuTensor)]
     device = kwargs.get("device")
     target = torch.device(device).type if device is not None else "cuda" if far else "cpu"
     if func is aten.copy_.default:
         target = args[0].device.type
     if far and func not in _COPIES:
-        checked = args[:1] + args[2:] if func in _INDEXED else (args, kwargs)
+        checked = args[:1] + args[2:] if func in _INDEXING else (args, kwargs)
         tensors = [leaf for leaf in tree_leaves(checked) if isinstance(leaf, Tensor) and leaf.ndim]
-        if not all(isinstance(tensor, Elsewhere) for tensor in tensors):
+        if not all(isinstance(tensor, MockGpuTensor) for tensor in tensors):
             raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
     known = {id(leaf.here): leaf for leaf in far}
-    args, kwargs = tree_map_only(Elsewhere, lambda tensor: tensor.here, (args, kwargs))
-    args, kwargs = tree_map_only(torch.device, lambda of: HERE if of.type == "cuda" else of, (args, kwargs))
+    args, kwargs = tree_map_only(MockGpuTensor, lambda tensor: tensor.here, (args, kwargs))
+    args, kwargs = tree_map_only(torch.device, lambda of: CPU if of.type == "cuda" else of, (args, kwargs))
     kwargs.pop("pin_memory", None)
-    out = _IN_PLACE_OF.get(func, func)(*args, **kwargs)
+    out = _REPLACEMENTS.get(func, func)(*args, **kwargs)
     if target != "cuda":
         return out
-    return tree_map_only(Tensor, lambda new: known[id(new)] if id(new) in known else Elsewhere(new), out)
+    return tree_map_only(Tensor, lambda new: known[id(new)] if id(new) in known else MockGpuTensor(new), out)
 
 
-class _Pretended(TorchDispatchMode):
+class _MockGpuMode(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return _run(func, args, kwargs or {})
+        return _run_operation(func, args, kwargs or {})
 
 
 @contextmanager
-def gpu(monkeypatch):
+def use_mock_gpu(monkeypatch):
     """Pretend, in this thread, that there is one GPU."""
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
     answers |= {"get_device_name": "a pretended GPU", "get_autocast_dtype": torch.bfloat16}
@@ -104,5 +109,5 @@ def gpu(monkeypatch):
             patched.setattr(torch.cuda, name, stand_in, raising=False)
         # A module that is moved gets new parameters, since the old ones cannot hold values elsewhere.
         patched.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
-        with _Pretended():
+        with _MockGpuMode():
             yield

@@ -10,15 +10,17 @@ import pytest
 from ccs.app.server import launch, make_server
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-BACK = "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
+GO_BACK = (
+    "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
+)
 
 
 @pytest.fixture(scope="module")
 def served_app(app):
-    yield from served(app)
+    yield from serve_app(app)
 
 
-def served(app):
+def serve_app(app):
     """An app and its address. The server may connect to nothing but this machine."""
     connect, elsewhere = socket.socket.connect, []
 
@@ -41,7 +43,7 @@ def served(app):
 
 
 @pytest.fixture(scope="module")
-def tab(served_app):
+def browser_tab(served_app):
     """A page, and what went wrong: errors, what the policy stops, requests to other hosts."""
     from playwright.sync_api import sync_playwright
 
@@ -68,9 +70,9 @@ def tab(served_app):
 
 
 @pytest.fixture
-def visit(tab, served_app):
+def visit(browser_tab, served_app):
     """`visit(query)`: the page at a link, by the visitor that there is, as Back opens it, or by a new one."""
-    page, wrong = tab
+    page, wrong = browser_tab
 
     def open_page(query="", *, width=1300, height=900, new=False):
         page.set_viewport_size({"width": width, "height": height})
@@ -78,14 +80,14 @@ def visit(tab, served_app):
             page.goto(f"{served_app[1]}?{query}")
             page.wait_for_selector("body[data-ready]:not([data-busy])")
         else:
-            done(page, lambda: page.evaluate(BACK, query))
+            act_and_wait(page, lambda: page.evaluate(GO_BACK, query))
         return page
 
     yield open_page
     assert wrong == []
 
 
-def done(page, act):
+def act_and_wait(page, act):
     """Do something, and wait for the server's answer to it.
 
     Args:
@@ -97,15 +99,15 @@ def done(page, act):
     page.wait_for_selector(f'body[data-ready]:not([data-busy]):not([data-ready="{turn}"])')
 
 
-def go(page, tab):
+def open_view(page, view):
     """Switch to another view.
 
     Args:
         page: The browser's page.
-        tab: Name of the view.
+        view: Name of the view.
     """
-    done(page, lambda: page.click(f'nav button[value="{tab}"]'))
+    act_and_wait(page, lambda: page.click(f'nav button[value="{view}"]'))
 
 
-def ablated(page):
+def ablated_heads(page):
     return parse_qs(urlsplit(page.url).query).get("ablate", [""])[0]

@@ -28,7 +28,7 @@ def run_python(*arguments, cwd=ROOT, env=os.environ):
 
 
 @contextmanager
-def started(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
+def start_app(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
     """Start the real app and stop it at the end.
 
     Args:

@@ -14,7 +14,7 @@ import pytest
 from uvicorn.config import Config
 
 from ccs.app import __main__, guard, routes
-from tests.support.browser_page import served
+from tests.support.browser_fixtures import serve_app
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 JSON = {"Content-Type": "application/json"}
@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def address(app):
-    for _, url in served(app):
+    for _, url in serve_app(app):
         yield urlsplit(url).netloc
 
 

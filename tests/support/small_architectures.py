@@ -10,16 +10,15 @@ import torch
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import _build_text_tower, _build_vision_tower
 
-from tests.support.tiny_model import save, shake
+from tests.support.tiny_model import randomize_weights, save_model
 
 TEXTS = ["a photo of a dog", "A photo of two Cats.", "the drawn world, in snow!", "what CLIP heads learn_ed"]
 WIDTH, HEADS, SIDE = 32, 4, 32
 
 
-def vision_config(name):
+def small_vision_config(name):
     """open_clip's configuration of the image encoder, made small; `embed_dim` among it."""
-    config = open_clip.get_model_config(name)
-    vision = dict(config["vision_cfg"])
+    vision = dict(open_clip.get_model_config(name)["vision_cfg"])
     if vision.get("timm_model_name"):
         return vision
     if isinstance(vision["layers"], list):
@@ -29,8 +28,8 @@ def vision_config(name):
 
 
 @contextmanager
-def narrow():
-    """While this lasts, timm's models are made small."""
+def small_timm_models():
+    """Make timm build small models."""
     create_model = timm.create_model
 
     def small(model, **keywords):
@@ -40,19 +39,19 @@ def narrow():
         yield
 
 
-def config(name):
-    """open_clip's configuration of an architecture, both encoders made small; to be built while `narrow`."""
+def small_config(name):
+    """Shrink open_clip's configuration of an architecture; build it within `small_timm_models`."""
     whole = open_clip.get_model_config(name)
     dim = WIDTH if whole["vision_cfg"].get("timm_proj") == "none" else 24
     text = whole["text_cfg"] | {"context_length": 16, "width": 16, "heads": 2, "layers": 2}
     if text.get("hf_tokenizer_name"):
         text |= {"vocab_size": 400}
-    vision = vision_config(name) | {"image_size": SIDE}
+    vision = small_vision_config(name) | {"image_size": SIDE}
     return whole | {"embed_dim": dim, "vision_cfg": vision, "text_cfg": text}
 
 
-def write_model(folder, name):
-    """Write a model of an architecture with the texts of a SigLIP; `ccs.load` it while `narrow`.
+def write_small_model(folder, name):
+    """Write a model of an architecture with the texts of a SigLIP; `ccs.load` it within `small_timm_models`.
 
     Args:
         folder: Folder to write.
@@ -61,17 +60,20 @@ def write_model(folder, name):
     Returns:
         The folder.
     """
-    config_small = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
-    with narrow(), torch.random.fork_rng(devices=[]):
+    config = small_config(name) | {
+        "text_cfg": small_config("ViT-B-16-SigLIP")["text_cfg"],
+        "init_logit_bias": -10,
+    }
+    with small_timm_models(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         clip = open_clip.CustomTextCLIP(
-            **{key: value for key, value in config_small.items() if key != "custom_text"}
+            **{key: value for key, value in config.items() if key != "custom_text"}
         )
-    shake(clip, 0)
+    randomize_weights(clip, 0)
     clip.logit_scale.data.fill_(2.0)
     clip.logit_bias.data.fill_(-1.5)
     write_tokenizer(folder)
-    return save(folder, clip, {"model_cfg": config_small})
+    return save_model(folder, clip, {"model_cfg": config})
 
 
 def write_tokenizer(folder):
@@ -91,37 +93,37 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), "utf-8")
 
 
-def encoder(name, seed=0, shaken=True):
+def build_image_encoder(name, seed=0, randomize=True):
     """Build the small image encoder of an architecture.
 
     Args:
         name: Name of open_clip's architecture.
         seed: Seed of the weights.
-        shaken: Whether all weights are random; otherwise they stay as they are made.
+        randomize: Whether all weights are random; otherwise they stay as they are made.
 
     Returns:
         The module.
     """
-    config_small = config(name)
-    with narrow(), torch.random.fork_rng(devices=[]):
+    config = small_config(name)
+    with small_timm_models(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        quick = bool(config_small.get("quick_gelu"))
-        visual = _build_vision_tower(config_small["embed_dim"], vision_config(name), quick)
-    if shaken:
-        shake(visual, seed)
+        quick = bool(config.get("quick_gelu"))
+        visual = _build_vision_tower(config["embed_dim"], small_vision_config(name), quick)
+    if randomize:
+        randomize_weights(visual, seed)
     return visual.eval()
 
 
-def text_encoder(name):
+def build_text_encoder(name):
     """The architecture's text encoder, small, with random weights; transformers' are not built."""
-    whole = config(name)
+    whole = small_config(name)
     if whole["text_cfg"].get("hf_model_name"):
         return object.__new__(HFTextEncoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        config_small = whole["text_cfg"] | {"vocab_size": 400}
-        text = _build_text_tower(24, config_small, bool(whole.get("quick_gelu")))
-    shake(text, 0)
+        config = whole["text_cfg"] | {"vocab_size": 400}
+        text = _build_text_tower(24, config, bool(whole.get("quick_gelu")))
+    randomize_weights(text, 0)
     return text.eval()
 
 

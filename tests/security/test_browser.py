@@ -8,7 +8,7 @@ import pytest
 
 from ccs import results
 from ccs.app.views import VIEWS
-from tests.support import app_page, app_sample, browser_page
+from tests.support import app_fixtures, app_sample, browser_fixtures
 
 ATTACKS = (
     "<script>window.ran='text'</script>",
@@ -33,8 +33,8 @@ def served_app(app, model, tmp_path_factory):
         for row, text in zip(rows, cycle(ATTACKS)):
             row |= {column: f"{text} {row[column]}" for column in TEXTS.get(table, ()) if row[column]}
 
-    app_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    file = app_sample.write(folder, "organism", model.weights_hash, attack) / "manifest.json"
+    app_sample.write_app_results(folder, ATTACKS[1].replace("/", ""), "f" * 64)
+    file = app_sample.write_app_results(folder, "organism", model.weights_hash, attack) / "manifest.json"
     manifest = json.loads(file.read_text())
     for name in ("texts", "images", "settings", "versions"):
         manifest[name] = dict.fromkeys(manifest[name], ATTACKS[1]) | {ATTACKS[0]: ATTACKS[2]}
@@ -42,7 +42,7 @@ def served_app(app, model, tmp_path_factory):
     manifest["absent"] = [{"name": ATTACKS[0], "reason": ATTACKS[1]}]
     manifest["sets"] = [{**entry, "source": ATTACKS[1], "name": ATTACKS[2]} for entry in manifest["sets"]]
     file.write_text(json.dumps(manifest))
-    yield from browser_page.served(app_page.beside(app, results.load(folder)))
+    yield from browser_fixtures.serve_app(app_fixtures.make_sibling_app(app, results.load(folder)))
 
 
 def test_no_script_of_a_stranger_runs(visit):
@@ -50,7 +50,7 @@ def test_no_script_of_a_stranger_runs(visit):
     parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
     page = visit(f"tab=heads&{parts}&model=organism&gallery={attack}&example={attack}")
     for tab in VIEWS:
-        browser_page.go(page, tab)
+        browser_fixtures.open_view(page, tab)
         page.hover("main, body")
         page.evaluate("Promise.all([...document.images].map(one => one.decode().catch(() => 0)))")
         assert page.evaluate("window.ran") is None, tab

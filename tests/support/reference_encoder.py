@@ -9,7 +9,7 @@ from ccs.model.encoders.parts import Block
 TOLERANCE = 1e-5
 
 
-def pixels(model, n):
+def random_pixels(model, n):
     """Draw random pixels.
 
     Args:
@@ -22,7 +22,7 @@ def pixels(model, n):
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
 
 
-def count_layers(model, monkeypatch):
+def record_layers(model, monkeypatch):
     """Record which layers run.
 
     Args:
@@ -43,13 +43,13 @@ def count_layers(model, monkeypatch):
     return passes
 
 
-def attended(q, k, v):
+def attend_head(q, k, v):
     """One head's output [n, T, d]."""
     return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
 
 
-def plain_pass(
-    visual, tokens, change=lambda *_: None, first=0, attend=attended, norm=lambda x, module: module(x)
+def reference_pass(
+    visual, tokens, change=lambda *_: None, first=0, attend=attend_head, norm=lambda x, module: module(x)
 ):
     """Run open_clip's plain ViT one head at a time.
 
@@ -78,7 +78,7 @@ def plain_pass(
 
 
 @torch.no_grad()
-def plain_parts(model, x):
+def reference_parts(model, x):
     """Decompose images one head at a time, in float64, with what each token sends spelled out.
 
     The final LayerNorm is linear once its deviation is known: each of the 2 L + 1 terms of the CLS state (the
@@ -99,10 +99,10 @@ def plain_parts(model, x):
     def attend(q, k, v):
         looks.append((q[:, :1] @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)[:, 0])
         values.append(v)
-        return attended(q, k, v)
+        return attend_head(q, k, v)
 
     visual.ln_post.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
-    units, _ = plain_pass(visual, visual._embeds(x.double()), attend=attend)
+    units, _ = reference_pass(visual, visual._embeds(x.double()), attend=attend)
     (cls,), norm = states, visual.ln_post
     length = (norm(cls) @ visual.proj).norm(dim=-1)
     deviation, share = (cls.var(-1, correction=0) + norm.eps).sqrt(), (2 * layers + 1) * n_heads * tokens

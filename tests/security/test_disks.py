@@ -24,7 +24,7 @@ from ccs.data.open import open_images
 from ccs.judges.caller import Cache
 from ccs.model.export import export
 from tests.support.compute_sample import fork
-from tests.support.results_sample import manifest_for, sample_rows, write_model
+from tests.support.results_sample import make_manifest, sample_rows, write_sample_results
 from tests.support.tiny_model import write_tiny_model
 
 KEY = "0123456789abcdef" * 4
@@ -46,7 +46,7 @@ def write_stage(folder):
 
 WRITERS = {
     "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
-    "a manifest": lambda folder, _: results.write_manifest(folder, manifest_for("organism", {})),
+    "a manifest": lambda folder, _: results.write_manifest(folder, make_manifest("organism", {})),
     "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
     "judges' answers": lambda folder, _: write_cache(folder, 300),
     "a stage": lambda folder, _: write_stage(folder),
@@ -97,7 +97,7 @@ def read_cache(folder):
 
 
 def write_spans(folder):
-    write_model(folder, "m", only=("spans",))
+    write_sample_results(folder, "m", only=("spans",))
 
 
 def weights_hash(folder):
