@@ -1,4 +1,4 @@
-"""The sheet for people is blind, stratified and checked when it is read; the agreement table."""
+"""Annotation sheets for people: stratified, without verdicts, and checked on import; the agreement table."""
 
 import math
 import shutil
@@ -17,11 +17,11 @@ from tests.support.results_sample import HASH, write_results
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
-read = partial(pd.read_csv, dtype=str, keep_default_na=False)
+read_sheet = partial(pd.read_csv, dtype=str, keep_default_na=False)
 
 
 def judgment_rows(model, seed):
-    """Judgments of three judges on 60 texts; now and then one is unscored."""
+    """Verdicts of three judges on 60 texts, a few of them missing."""
     rng, rows = np.random.default_rng(seed), []
     for head, rank, judge in product(range(12), range(5), JUDGES):
         row = {"model": model, "weights": HASH[:16], "layer": 6, "head": head, "rank": rank, "judge": judge}
@@ -32,7 +32,7 @@ def judgment_rows(model, seed):
 
 
 @pytest.fixture(scope="module")
-def collection(tmp_path_factory):
+def results_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     for seed, model in enumerate(MODELS):
         write_results(folder, model, {"judgments": judgment_rows(model, seed)})
@@ -40,131 +40,130 @@ def collection(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch):
-    """Intervals of 20 draws: test_agreement.py has those of as many as a user gets."""
+def few_bootstrap_draws(monkeypatch):
+    """20 draws; tests/metrics/test_agreement.py checks the intervals with the default number."""
     for measure in (agreement.compare_with_people, agreement.krippendorff_alpha):
         monkeypatch.setitem(measure.__kwdefaults__, "draws", 20)
 
 
-def pairs_in(folder):
+def read_pairs(folder):
     models = results.load(folder).models.values()
     return [pair for model_results in models for pair in annotate.pairs_of(model_results.table("judgments"))]
 
 
-def fill(path, pairs, answer, spoil=lambda rows: None):
-    """Write answers into a sheet: `answer(pair)` for each row; `spoil` may change the rows after that."""
-    known = {pair.id: pair for pair in pairs}
-    rows = read(path).to_dict("records")
+def fill_sheet(path, pairs, answer, change=lambda rows: None):
+    """Write `answer(pair)` into each row of a sheet, then apply `change` to its rows."""
+    pair_by_id = {pair.id: pair for pair in pairs}
+    rows = read_sheet(path).to_dict("records")
     for row in rows:
-        row["answer"] = answer(known[row["id"]])
-    spoil(rows)
+        row["answer"] = answer(pair_by_id[row["id"]])
+    change(rows)
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
-def panel_says(pair):
+def panel_answer(pair):
     return "yes" if all(pair.verdicts.values()) else "No"
 
 
-def test_the_sample_is_stratified(collection):
-    pairs = pairs_in(collection)
+def test_sample_is_stratified_by_model_and_votes(results_folder):
+    pairs = read_pairs(results_folder)
     chosen = annotate.sample(pairs, 100, seed=1)
     assert len({pair.id for pair in chosen}) == 100
 
-    def strata(subset, model):
-        scored = [[*pair.verdicts.values()] for pair in subset if pair.model == model]
-        return Counter(votes.count(True) for votes in scored if None not in votes)
+    def count_by_votes(subset, model):
+        verdicts = [[*pair.verdicts.values()] for pair in subset if pair.model == model]
+        return Counter(votes.count(True) for votes in verdicts if None not in votes)
 
     for model in MODELS:
-        here, there = strata(chosen, model), strata(pairs, model)
-        assert here.total() in (33, 34)
-        for votes, count in there.items():
-            assert abs(here[votes] - count * here.total() / there.total()) <= 1.5
+        chosen_counts, counts = count_by_votes(chosen, model), count_by_votes(pairs, model)
+        assert chosen_counts.total() in (33, 34)
+        for votes, count in counts.items():
+            expected = count * chosen_counts.total() / counts.total()
+            assert abs(chosen_counts[votes] - expected) <= 1.5
 
 
-def test_a_spreadsheet_runs_no_text(tmp_path):
+def test_sheet_escapes_spreadsheet_formulas(tmp_path):
     rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
     write_results(tmp_path, MODELS[0], {"judgments": rows})
-    out, location = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
-    assert annotate.main(["export", *location, "--out", str(out)]) == 0
-    assert {cell[:2] for cell in read(out)[["text", "concept"]].to_numpy().flat} == {"'=", "'@"}
-    fill(out, pairs_in(tmp_path), panel_says)
-    assert annotate.main(["import", str(out), *location, "--out", str(tmp_path / "found.parquet")]) == 0
+    sheet, location = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
+    assert annotate.main(["export", *location, "--out", str(sheet)]) == 0
+    assert {cell[:2] for cell in read_sheet(sheet)[["text", "concept"]].to_numpy().flat} == {"'=", "'@"}
+    fill_sheet(sheet, read_pairs(tmp_path), panel_answer)
+    assert annotate.main(["import", str(sheet), *location, "--out", str(tmp_path / "table.parquet")]) == 0
 
 
-def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
+def test_sheet_hides_verdicts_and_import_computes_agreement(results_folder, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.csv"
-    location = ["--results", str(collection), "--out"]
+    location = ["--results", str(results_folder), "--out"]
     assert annotate.main(["export", *location, str(sheet)]) == 0
     assert annotate.main(["export", *location, str(sheet)]) == 2
     assert "may hold answers" in capsys.readouterr().err
-    rows = read(sheet)
-    known = {pair.id: [pair.id, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
+    rows, pairs = read_sheet(sheet), read_pairs(results_folder)
+    row_by_id = {pair.id: [pair.id, pair.text, pair.concept, ""] for pair in pairs}
     assert [*rows] == ["id", "text", "concept", "answer"]
-    assert rows.to_numpy().tolist() == [known[key] for key in rows["id"]]
+    assert rows.to_numpy().tolist() == [row_by_id[key] for key in rows["id"]]
     assert len(rows) == 100
-    fill(sheet, pairs_in(collection), panel_says)
-    arguments = ["import", str(sheet), *location, str(out)]
-    assert annotate.main(arguments) == 0
+    fill_sheet(sheet, pairs, panel_answer)
+    assert annotate.main(["import", str(sheet), *location, str(out)]) == 0
     rows = pd.read_csv(out, keep_default_na=False, na_values={name: [""] for name in ("value", "published")})
     assert sorted(rows.model.unique()) == sorted([*MODELS, "all"])
-    whole = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
-    metric_values = whole.set_index("metric").value
-    assert list(metric_values[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # all of the same verdicts
-    assert (set(whole.n), set(rows.judges)) == ({100}, {"panel", *JUDGES})
+    of_all_models = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
+    values = of_all_models.set_index("metric").value
+    assert list(values[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # ann's answers are the panel's
+    assert (set(of_all_models.n), set(rows.judges)) == ({100}, {"panel", *JUDGES})
     published = rows[rows.published.notna()]
     assert set(published.model) == {"ViT-B-32/openai"}
     printed = {"cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781}
     assert dict(zip(published.metric, published.published, strict=True)) == printed
 
 
-def test_several_people(collection):
-    pairs = pairs_in(collection)
-    chosen = annotate.sample(pairs, 40)
-    ann = {pair.id: panel_says(pair) == "yes" for pair in chosen}
+def test_agreement_of_several_people_leaves_out_ties(results_folder):
+    pairs = read_pairs(results_folder)
+    ann = {pair.id: panel_answer(pair) == "yes" for pair in annotate.sample(pairs, 40)}
     bob = {key: yes if i % 4 else (None if i % 8 else not yes) for i, (key, yes) in enumerate(ann.items())}
     rows = pd.DataFrame(annotate.agreement_rows(pairs, {"ann": ann, "bob": bob}))
-    whole = rows[rows.model == "all"].set_index(["people", "judges", "metric"])
-    assert whole.loc[("ann", "panel", "cohen_kappa"), "value"] == 1
-    assert whole.loc[("bob", "panel", "same"), "n"] == 35
-    together = whole.loc[("people", "panel", "cohen_kappa")]
-    assert together.value == 1  # where two people differ there is a tie, which is left out
-    assert (together.n, together.left_out) == (35, 5)
-    assert whole.loc[("people", "", "krippendorff_alpha")].value < 1
-    assert not math.isnan(whole.loc[("", "panel", "krippendorff_alpha"), "value"])
+    of_all_models = rows[rows.model == "all"].set_index(["people", "judges", "metric"])
+    assert of_all_models.loc[("ann", "panel", "cohen_kappa"), "value"] == 1
+    assert of_all_models.loc[("bob", "panel", "same"), "n"] == 35
+    together = of_all_models.loc[("people", "panel", "cohen_kappa")]
+    assert (together.value, together.n, together.left_out) == (1, 35, 5)
+    assert of_all_models.loc[("people", "", "krippendorff_alpha")].value < 1
+    assert not math.isnan(of_all_models.loc[("", "panel", "krippendorff_alpha"), "value"])
 
 
-def test_no_sheet_is_overwritten_or_mistaken_and_semicolons_are_read(collection, tmp_path, capsys):
-    sheet, people, location = tmp_path / "ann.csv", tmp_path / "people.csv", ["--results", str(collection)]
+def test_sheets_are_not_overwritten_and_other_separators_are_read(results_folder, tmp_path, capsys):
+    sheet, reserved = tmp_path / "ann.csv", tmp_path / "people.csv"
+    location = ["--results", str(results_folder)]
     assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0
-    fill(sheet, pairs_in(collection), panel_says)
-    shutil.copy(sheet, people)
+    fill_sheet(sheet, read_pairs(results_folder), panel_answer)
+    shutil.copy(sheet, reserved)
     filled = sheet.read_bytes()
-    for words, message in (
+    for arguments, message in (
         (["import", str(sheet), "--out", str(sheet)], f"other than people.csv and --out {sheet}"),
-        (["import", str(sheet), str(people)], "other than people.csv"),
+        (["import", str(sheet), str(reserved)], "other than people.csv"),
         (["import"], "import takes sheets"),
         (["export", str(sheet)], "export takes none"),
     ):
-        assert annotate.main([*words, *location]) == 2
+        assert annotate.main([*arguments, *location]) == 2
         assert message in capsys.readouterr().err
     assert sheet.read_bytes() == filled
-    out = ["--out", str(tmp_path / "agreement.csv")]
-    for mark in ";\t":
-        pd.read_csv(people).to_csv(sheet, sep=mark, index=False)
-        assert annotate.main(["import", str(sheet), *location, *out]) == 0
+    for separator in ";\t":
+        pd.read_csv(reserved).to_csv(sheet, sep=separator, index=False)
+        assert annotate.main(["import", str(sheet), *location, "--out", str(tmp_path / "out.csv")]) == 0
 
 
-def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
-    sheet, out, location = tmp_path / "ann.csv", tmp_path / "out.csv", ["--results", str(collection)]
-    for spoil, message in (
+def test_invalid_sheet_rows_are_rejected_by_number(results_folder, tmp_path, capsys):
+    sheet, out, location = tmp_path / "ann.csv", tmp_path / "out.csv", ["--results", str(results_folder)]
+    assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0
+    empty, pairs = sheet.read_bytes(), read_pairs(results_folder)
+    for change, message in (
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is not an answer"),
         (lambda rows: rows[1].update(text="other"), "row 3: no pair in --results"),
         (lambda rows: rows.append(rows[0]), "row 8: the id"),
         (lambda rows: [row.update(answer="") for row in rows], "holds no answers"),
     ):
-        sheet.unlink(missing_ok=True)
-        assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0
-        fill(sheet, pairs_in(collection), lambda _: "y", spoil)
+        sheet.write_bytes(empty)
+        fill_sheet(sheet, pairs, lambda _: "y", change)
         assert annotate.main(["import", str(sheet), *location, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""The audit's own test: the study's printed figures, fed in as if measured, come out as printed."""
+"""The paper's printed numbers, given as measurements, agree with every printed number and claim."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ CCS = {"high": 5, "moderate": 3}
 METRICS = {"pruning": "top1", "retrieval": "R@1", "bias": "MaxSkew sum"}
 
 
-def heads_of(model):
+def head_rows(model):
     """A row per head: those of tables 12 to 14 with their labels, others with CCS 2 and 4 as in table 10."""
     levels = paper.head_labels(model.name)
     listed = {head: (level, label) for level, by_head in levels.items() for head, label in by_head.items()}
@@ -33,11 +33,11 @@ def heads_of(model):
     return rows
 
 
-def measured(model):
-    """Results whose every figure is the printed one, under the plan and the set that answer it."""
+def make_results(model):
+    """Results whose numbers are the printed ones, in the rows that the report compares with them."""
     tables = {measure: [] for measure in METRICS}
     for claim in (claim for key in (*report.TABLES, "section4.4") for claim in report.claims(key)):
-        # The L-14s of section 4.4 have figures that are another model's in figure 4.
+        # Section 4.4 has numbers for the L-14 models that figure 4 has for another model.
         misprinted = claim.table == "section4.4" and "L-14" in claim.row
         if claim.model == model.name and claim.measure in METRICS and not misprinted:
             row = {"ablation": report.ablation_names(claim)[0], "dataset": report.dataset_names(claim)[0]}
@@ -47,9 +47,9 @@ def measured(model):
             row["value"] = claim.published / (1 if is_bias else 100)
             modes = ("correct", "as-published") if is_bias else ("",)
             tables[claim.measure] += [row | {"mode": mode} for mode in modes]
-    heads = heads_of(model)
-    five = (row for row in heads if row["ccs"] == 5)
-    high = {Head(row["layer"], row["head"]): (row["label"], row["normal"]) for row in five}
+    heads = head_rows(model)
+    high_rows = (row for row in heads if row["ccs"] == 5)
+    high = {Head(row["layer"], row["head"]): (row["label"], row["normal"]) for row in high_rows}
     tables["ccr"] = score.ccr_rows(high, sorted({head.layer for head in model.heads}))
     tables["scores"] = heads
     tables["labels"] = [row | {"label": row["normal"], "given": row["label"]} for row in heads]
@@ -64,66 +64,67 @@ def measured(model):
 
 
 @pytest.fixture(scope="module")
-def ideal():
-    return {model.name: measured(model) for model in paper.models()}
+def ideal_results():
+    return {model.name: make_results(model) for model in paper.models()}
 
 
 @pytest.fixture(scope="module")
-def compared(ideal):
+def comparisons(ideal_results):
     keys = (*report.TABLES, *report.REPEATED)
     claims = (claim for key in keys for claim in report.claims(key))
-    return {claim: report.compare_claim(claim, ideal[claim.model]) for claim in claims}
+    return {claim: report.compare_claim(claim, ideal_results[claim.model]) for claim in claims}
 
 
-def test_every_printed_figure_is_answered_and_agrees(compared):
-    for claim, comparison in compared.items():
+def test_every_printed_number_agrees(comparisons):
+    for claim, comparison in comparisons.items():
         if claim.table in report.TABLES:
             assert comparison.agrees is True, (claim, comparison.measured)
 
 
-def test_the_studys_heads_are_found_again(ideal):
-    rows = report.overlaps(ideal)
+def test_overlap_with_published_heads_is_complete(ideal_results):
+    rows = report.overlaps(ideal_results)
     assert len(rows) == 18
     for row in rows:
         assert row["shared"] == row["same label"] == row["printed"]
         assert row["Jaccard"] == "1.00"
-    row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |"
-    assert row in report.build(results.Collection(ideal, "here"))
+    model = "ViT-B-32/openai"
+    collection = results.Collection({model: ideal_results[model]}, "here")
+    assert "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |" in report.build(collection)
 
 
-def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):
-    """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
+def test_rescored_comparison_uses_measured_instead_of_published_heads(ideal_results):
     model = "ViT-B-32/openai"
     cell = (model, "cifar100", "high")
     (claim,) = (c for c in report.claims("table5") if (c.model, c.dataset, c.ablation) == cell)
-    table = ideal[model].table("pruning")
-    row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
-    wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
-    rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
+    table = ideal_results[model].table("pruning")
+    published = (table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")
+    row_of_measured_heads = table[published].iloc[:1].assign(ablation="high", value=0.5)
+    tables = ideal_results[model].tables | {"pruning": pd.concat([table, row_of_measured_heads])}
+    rerun = replace(ideal_results[model], tables=tables)
     assert report.compare_claim(claim, rerun).agrees is True
     rescored = report.compare_claim(claim, rerun, rescored=True)
     assert (rescored.measured.ablation, rescored.measured.value, rescored.agrees) == ("high", 50.0, False)
 
 
-def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
-    monkeypatch.setattr(audit, "compare_claim", lambda claim, *_: compared[claim])  # it takes seconds
-    people = [
+def test_claims_hold_as_for_the_printed_numbers(ideal_results, comparisons, monkeypatch):
+    monkeypatch.setattr(audit, "compare_claim", lambda claim, *_: comparisons[claim])  # takes seconds
+    agreement_rows = [
         {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
         for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))
         for row, metric, value in paper.table(key).cells()
     ]
-    values = audit.measured(ideal, pd.DataFrame(people))
-    for printed, ours in zip(audit.audit(), audit.audit(values), strict=True):
-        assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
+    values = audit.measured(ideal_results, pd.DataFrame(agreement_rows))
+    for printed, measured in zip(audit.audit(), audit.audit(values), strict=True):
+        assert (measured.holds, measured.of) == (printed.holds, printed.of), printed.statement
 
 
-def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
-    """What tables.json holds of appendix B, of merged labels and of concepts is counted, not printed."""
+def test_concept_ratios_and_counts_follow_from_table_12():
+    """Appendix B's ratios, and our own numbers of merged labels and of concepts."""
     for model in paper.models():
         high = paper.head_labels(model.name)["high"]
-        spelled = {head: (label, labels.normalize(label)) for head, label in high.items()}
+        spellings = {head: (label, labels.normalize(label)) for head, label in high.items()}
         layers = range(model.layers - 4, model.layers)
-        rows = {(row["labels"], row["layer"]): row["ccr"] for row in score.ccr_rows(spelled, layers)}
+        rows = {(row["labels"], row["layer"]): row["ccr"] for row in score.ccr_rows(spellings, layers)}
         by_layer = [rows["as given", layer] for layer in layers]
         printed = paper.table("appendix-b").rows[model.paper_name]
         assert [None if ratio is None else round(ratio, 3) for ratio in by_layer] == list(printed)

@@ -1,4 +1,4 @@
-"""The published figures as package data, their consistency, and their comparison with measured ones."""
+"""The paper's numbers in the package: equal to their source, consistent, and compared with measured ones."""
 
 import json
 import random
@@ -17,28 +17,27 @@ from tests.support.processes import ROOT
 SHARED = ROOT.parent / "shared" / "paper"
 
 
-def test_every_listed_head_can_be_pruned_and_stands_at_one_level():
+def test_published_head_sets_are_disjoint_and_within_the_model():
     for model in paper.models():
         sets = paper.head_sets(model.name)
         assert all(heads <= model.heads for heads in sets.values())
         assert sum(map(len, sets.values())) == len(sets["high"] | sets["moderate"] | sets["low"])
-    # Ablation sets of concepts follow the released code, which for one concept prunes a moderate head.
+    # Sets of concepts follow the released code, which ablates a moderate head for one of the concepts.
     assert str(paper.concept_sets("ViT-B-32/openai")["Locations"]) == "L10.H8 L11.H9"
     assert str(paper.concept_sets("ViT-L-14-LAION")["Objects"]) == "L23.H3"
 
 
-def test_the_draws_of_the_released_code_come_out_again():
-    # What the code does in one process: one generator for the whole module, seeded once, a draw per model.
-    random.seed(0)
+def test_random_sets_equal_those_of_the_released_code():
+    random.seed(0)  # the released code seeds one generator for all models
     for model in paper.models():
         high = list(paper.head_labels(model.name)["high"])
         first = 0 if model.paper_name == "ViT-B-32-OpenAI" else model.layers - 4
         names = [f"L{i}.H{j}" for i in range(first, model.layers) for j in range(model.heads_per_layer)]
-        drawn = random.sample([name for name in names if Head.parse(name) not in high], len(high))
-        assert str(paper.drawn_sets(model.name)["random"]) == str(HeadSet(map(Head.parse, drawn)))
+        sample = random.sample([name for name in names if Head.parse(name) not in high], len(high))
+        assert str(paper.drawn_sets(model.name)["random"]) == str(HeadSet(map(Head.parse, sample)))
         assert paper.drawn_sets(model.name)["equal-low"] == paper.head_sets(model.name)["low"]
         assert paper.drawn_sets(model.name)["equal-high"] < paper.head_sets(model.name)["high"]
-    # The order is that of the code's lists, not of layers and heads.
+    # Heads stay in the order of the code's lists.
     low = paper.head_labels("ViT-B-32-OpenAI")["low"]
     assert " ".join(map(str, low)) == "L8.H5 L11.H0 L11.H8 L9.H9"
 
@@ -51,26 +50,27 @@ def test_package_data_equals_its_source():
         if "rows" in table and not name.startswith("v1"):
             rows = {row: tuple(values) for row, values in table["rows"].items()}
             assert dict(paper.table(name.split("_")[0]).rows) == rows, name
-    anchor = source["open_clip_zero_shot"]
-    assert {row: list(values) for row, values in paper.table("open_clip").rows.items()} == anchor["rows"]
+    open_clip_rows = source["open_clip_zero_shot"]["rows"]
+    assert {row: list(values) for row, values in paper.table("open_clip").rows.items()} == open_clip_rows
     heads = json.loads((SHARED / "heads.json").read_text())["levels"]
-    for level, by_model in heads.items():
-        for name, listed in by_model.items():
-            expected = {Head(head["layer"], head["head"]): head["label"] for head in listed}
+    for level, heads_by_model in heads.items():
+        for name, listed_heads in heads_by_model.items():
+            expected = {Head(head["layer"], head["head"]): head["label"] for head in listed_heads}
             assert paper.head_labels(name)[level] == expected
     occupations = json.loads((SHARED / "occupations.json").read_text())
     assert list(paper.occupations()) == occupations["occupations"]
 
 
-def sentence(source, text, values=None):
-    (check,) = (c for c in audit.audit(values) if source in c.source and text in c.statement)
+def find_check(source, statement, values=None):
+    """Checks of all claims, reduced to the only one with these parts of its source and statement."""
+    (check,) = (c for c in audit.audit(values) if source in c.source and statement in c.statement)
     return check
 
 
-def test_counts_that_were_made_by_hand():
-    for source, text, count in (
+def test_claim_counts_equal_manual_counts():
+    for source, statement, count in (
         ("table 8", "On FairFace, pruning high", (11, 12)),
-        # Table 7 in both readings of its headings; no cell is equal, so the two add up.
+        # Table 7 with its headings as printed and exchanged: no two cells are equal, so the counts add up.
         ("7 as printed", "", (4, 18)),
         ("headings exchanged", "matter more", (14, 18)),
         ("", "ViT-B-16 models lose most", (7, 7)),
@@ -84,43 +84,40 @@ def test_counts_that_were_made_by_hand():
         ("", "a smaller loss", (25, 30)),
         ("", "no consistent rise", (5, 6)),
     ):
-        check = sentence(source, text)
+        check = find_check(source, statement)
         assert (check.holds, check.of) == count
-    fairface = sentence("table 8", "On FairFace, pruning high")
+    fairface = find_check("table 8", "On FairFace, pruning high")
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
-    # Equal figures are not lower: Country-211 of ViT-B-32-datacomp has 4.37 for high and for low.
-    lower = sentence("abstract", "more than pruning low-CCS heads").exceptions
-    assert "Table 6, ViT-B-32-datacomp country211 (low 4.37, high 4.37)" in lower
+    # Equal numbers are an exception too.
+    exceptions = find_check("abstract", "more than pruning low-CCS heads").exceptions
+    assert "Table 6, ViT-B-32-datacomp country211 (low 4.37, high 4.37)" in exceptions
 
 
-def test_the_audit_runs_over_a_part_of_the_measurements():
+def test_claims_are_checked_on_partial_measurements():
     assert all(check.of == 0 for check in audit.audit({}))
-    # Of no skew at all there is no fall in percent, and score ties alone often add up to none.
-    cells = [(table, f"race/{plan}") for table in ("table8", "table9") for plan in ("original", "high")]
-    none = {(table, "ViT-B-32-OpenAI", column): 0.0 for table, column in cells}
-    assert sentence("tables 8 and 9", "The reduction is larger", none).of == 0
-    results = results_of([row(), row(ablation="high", value=0.7), row(ablation="low", value=0.6)])
-    values = audit.measured({results.model: results})
+    # A reduction in percent is undefined without skew.
+    columns = ("race/original", "race/high")
+    zeros = {(table, "ViT-B-32-OpenAI", column): 0.0 for table in ("table8", "table9") for column in columns}
+    assert find_check("tables 8 and 9", "The reduction is larger", zeros).of == 0
+    accuracies = {"none": 0.65, "high": 0.7, "low": 0.6}
+    pruning = [make_row(ablation=name, value=value) for name, value in accuracies.items()]
+    skew = make_row(dataset="fairface-1.25", metric="MaxSkew sum", attribute="race", occupation="")
+    skew |= {"target": "pool"} | dict.fromkeys(("chance", "chance_low", "chance_high"))
+    bias = [skew | {"mode": "correct", "value": 20.0}, skew | {"mode": "as-published", "value": 61.8}]
+    tables = {"pruning": pd.DataFrame(pruning), "bias": pd.DataFrame(bias)}
+    values = audit.measured({"ViT-B-32/openai": Results("ViT-B-32/openai", Path(), tables, {})})
     assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
-    drops = sentence("4.1; table 5", "consistently lowers accuracy", values)
-    assert (drops.holds, drops.of) == (0, 1)
-    skew = row(dataset="fairface-1.25", metric="MaxSkew sum", target="pool", attribute="race", occupation="")
-    skew |= dict.fromkeys(("chance", "chance_low", "chance_high"))
-    rows = [skew | {"mode": "correct", "value": 20.0}, skew | {"mode": "as-published", "value": 61.8}]
-    values = audit.measured({results.model: results_of(rows, "bias")})
     assert values["table8", "ViT-B-32-OpenAI", "race/original"] == 20
+    drops = find_check("4.1; table 5", "consistently lowers accuracy", values)
+    assert (drops.holds, drops.of) == (0, 1)
 
 
-def row(**changes):
-    base = {"ablation": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
-    return {**base, "value": 0.65, "low": 0.64, "high": 0.66, **changes}
+def make_row(**values):
+    row = {"ablation": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
+    return row | {"low": 0.64, "high": 0.66} | values
 
 
-def results_of(rows, table="pruning"):
-    return Results("ViT-B-32/openai", Path(), {table: pd.DataFrame(rows)}, {})
-
-
-def test_occupations_get_an_article_unless_the_paper_wrote_them():
+def test_prompts_add_articles_only_to_names_that_are_not_the_papers():
     names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "usher", "the boss", "nurses")
     expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "an usher")
     gallery = SimpleNamespace(occupations=names, templates=paper.templates())

@@ -1,4 +1,4 @@
-"""Tables and manifests are read as written or refused; queries choose the rows that they promise."""
+"""Tables and manifests are read as written or rejected; queries choose rows."""
 
 from itertools import product
 from pathlib import Path
@@ -12,17 +12,17 @@ from tests.support.results_sample import make_manifest, sample_rows
 
 
 @pytest.mark.parametrize("name", list(schema.TABLES))
-def test_every_table_comes_back_as_written(tmp_path, name):
+def test_table_round_trips(tmp_path, name):
     rows = sample_rows("organism")[name]
     entry = results.write_table(tmp_path, name, rows)
     frame = results.read_table(tmp_path / f"{name}.parquet")
     assert entry["rows"] == len(rows) == len(frame)
     assert list(frame.columns) == [column.name for column in schema.TABLES[name].columns]
-    for row, got in zip(rows, frame.to_dict("records"), strict=True):
-        assert {key: None if pd.isna(value) else value for key, value in got.items()} == row
+    for row, stored in zip(rows, frame.to_dict("records"), strict=True):
+        assert {key: None if pd.isna(value) else value for key, value in stored.items()} == row
 
 
-def test_wrong_rows_and_manifests_are_refused(tmp_path):
+def test_invalid_rows_and_manifests_are_not_written(tmp_path):
     for name, values, message in (
         ("spans", {"text": None}, "empty cells in column text"),
         ("spans", {"rank": 1}, "two rows for"),
@@ -39,51 +39,52 @@ def test_wrong_rows_and_manifests_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_that_are_not_there_and_names_of_none(tmp_path):
+def test_missing_folder_and_model_name_without_letters_are_rejected(tmp_path):
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="holds no letter"):
         results.folder_name("../..")
 
 
-SETS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
-SETS += [("high@7", None), ("random@7", 0), ("random@7", None), ("single:L7.H2", None)]
+ABLATIONS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None)]
+ABLATIONS += [("equal-high", 0), ("high@7", None), ("random@7", 0), ("random@7", None)]
+ABLATIONS += [("single:L7.H2", None)]
 
 
 def make_results(**tables):
     return Results("m", Path(), {name: pd.DataFrame(rows) for name, rows in tables.items()}, {})
 
 
-def names(rows):
-    pairs = rows[["ablation", "seed"]].to_numpy()
-    return [name if pd.isna(seed) else f"{name} {seed}" for name, seed in pairs]
+def test_queries_select_ablation_sets_by_name():
+    def ablations(rows):
+        return [
+            (name, None if pd.isna(seed) else seed) for name, seed in rows[["ablation", "seed"]].to_numpy()
+        ]
+
+    rows = pd.DataFrame(ABLATIONS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
+    assert ablations(queries.of_ablation(rows, "random")) == [("random", None)]
+    assert ablations(queries.of_ablation(rows, "equal-high")) == [("equal-high", 0)]
+    assert ablations(queries.random_sets(rows)) == [("random", 0), ("random", 1)]
+    assert ablations(queries.single_heads(rows)) == [("single:L7.H2", None)]
 
 
-def test_rows_of_an_ablation_set_by_its_name():
-    rows = pd.DataFrame(SETS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
-    assert names(queries.of_ablation(rows, "random")) == ["random"]
-    assert names(queries.of_ablation(rows, "equal-high")) == ["equal-high 0"]
-    assert names(queries.random_sets(rows)) == ["random 0", "random 1"]
-    assert names(queries.single_heads(rows)) == ["single:L7.H2"]
-
-
-def test_max_skew_is_the_correct_one_within_an_occupations_pool_by_default():
+def test_max_skew_query_defaults_to_correct_mean_per_occupation_pool():
     metrics = ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
     cells = product(metrics, ("correct", "as-published"), ("d", "d (one-pool)"))
     rows = pd.DataFrame(cells, columns=["metric", "mode", "dataset"])
-    read = make_results(bias=rows.assign(target="pool", attribute="gender"))
-    default = queries.max_skew(read)[["dataset", "metric", "mode"]]
+    model_results = make_results(bias=rows.assign(target="pool", attribute="gender"))
+    default = queries.max_skew(model_results)[["dataset", "metric", "mode"]]
     assert default.to_numpy().tolist() == [["d", "MaxSkew mean", "correct"]]
-    assert len(queries.max_skew(read, mode=None)) == 2
-    assert set(queries.max_skew(read, "occupation")["metric"]) == {"MaxSkew"}
-    assert set(queries.max_skew(read, dataset="d (one-pool)")["dataset"]) == {"d (one-pool)"}
-    assert queries.max_skew(read, attribute="race").empty
+    assert len(queries.max_skew(model_results, mode=None)) == 2
+    assert set(queries.max_skew(model_results, "occupation")["metric"]) == {"MaxSkew"}
+    assert set(queries.max_skew(model_results, dataset="d (one-pool)")["dataset"]) == {"d (one-pool)"}
+    assert queries.max_skew(model_results, attribute="race").empty
 
 
-def test_tables_that_were_not_computed_have_no_rows():
-    none = make_results()
-    skew = queries.max_skew(none)
-    frames = [skew, queries.single_heads(skew), queries.of_ablation(skew, "high"), queries.top1(none)]
-    frames += [queries.recall(none), queries.main_scores(none), queries.main_judgments(none)]
+def test_queries_of_missing_tables_return_no_rows():
+    no_tables = make_results()
+    skew = queries.max_skew(no_tables)
+    frames = [skew, queries.single_heads(skew), queries.of_ablation(skew, "high"), queries.top1(no_tables)]
+    frames += [queries.recall(no_tables), queries.main_scores(no_tables), queries.main_judgments(no_tables)]
     assert all(frame.empty and len(frame.columns) for frame in frames)
-    assert queries.main_k(none) is None
+    assert queries.main_k(no_tables) is None
