@@ -24,7 +24,7 @@ ONE = "organism-planted-32"
 """A model in which one attribute was planted."""
 
 
-def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
+def test_a_submission_round_trip_through_the_hub(hub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]
     line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
@@ -54,7 +54,7 @@ def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, cap
             planted_models.located(address)
 
 
-def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):
+def test_a_submission_is_untrusted_and_a_sample_of_it_is_recomputed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "submissions"
     folder.mkdir()
@@ -86,7 +86,7 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
         leaderboard.read_submission(table)
 
 
-def test_the_default_is_the_method_that_leads_where_it_was_chosen():
+def test_the_default_method_leads_on_the_development_models():
     """Of both tracks' first figures, on the bases that are for development and in no table."""
     leads = tables.development({track: tables.tabled(track, development=True) for track in tables.TITLES})
     assert set(leads.index) == set(methods.METHODS)

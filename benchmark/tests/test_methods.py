@@ -32,7 +32,7 @@ def test_the_head_that_writes_the_groups_comes_first_and_not_with_groups_that_no
         assert find(other)[WRITER] < scores[WRITER]
 
 
-def test_locate_then_correct_tells_heads_of_biased_answers_from_those_of_others(evidence):
+def test_locate_then_correct_separates_heads_of_biased_answers(evidence):
     """Of group one all but five answer the first prompt, led by the WRITER; those five by another head."""
     codes = np.arange(40) % 2
     right, other = np.isin(np.arange(40), range(0, 10, 2)), Head(5, 1)
@@ -68,7 +68,7 @@ def test_heads_by_ccs_and_by_labels_of_people(evidence):
     assert order("label People", shares, [5] * 4, ("Colors", "Women", "Colors", None)) == [1, 2, 3, 0]
 
 
-def test_pursuit_finds_the_texts_that_rows_are_made_of():
+def test_pursuit_selects_the_texts_that_rows_are_made_of():
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((5, 12))
     rows = rng.standard_normal((30, 2)) @ texts[[1, 3]]

@@ -30,7 +30,7 @@ def leaning(evidence, fitted):
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != NOTHING])
-def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidence, name):
+def test_it_lowers_the_gap_of_a_skew_in_one_head_and_reports_where_it_acts(evidence, name):
     fitted = METHODS[name](evidence)
     assert bool(why_not_in_weights(evidence.model, fitted)) == (name in UNSAVED)
     before = leaning(evidence, Fitted())
@@ -41,7 +41,7 @@ def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidenc
     assert set(scoring.where(fitted).split(", ")) <= {"heads", "image embeddings", "text embeddings"}
 
 
-def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
+def test_mitigations_without_groups_do_not_depend_on_groups(evidence):
     drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
     other = replace(evidence, task=replace(evidence.task, groups=drawn))
     for name in (*UNLABELED - {NOTHING}, "projection"):
@@ -103,7 +103,7 @@ def carriers_off(evidence):
     return Fitted(HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender")), images=Affine(keep))
 
 
-def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch):
+def test_a_cell_equals_a_slow_copy_of_the_protocol(tmp_path, monkeypatch):
     monkeypatch.setattr(scoring, "PAIRS", 10)
     few = synthetic.classification_set
     monkeypatch.setattr(synthetic, "classification_set", lambda name, *_: few(name, 40))
@@ -138,7 +138,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch)
     assert len(again) == len(cells)
 
 
-def test_only_models_with_a_skew_and_cases_whose_skew_took_count():
+def test_only_models_and_cases_with_a_learned_skew_count():
     with pytest.raises(InputError, match="isn't a model with a planted bias"):
         scoring.score(carriers_off, ["organism"])
     row = {"base": "b", "model": "m", "weights": "w", "attribute": "gender", "seed": 0, "method": NOTHING}

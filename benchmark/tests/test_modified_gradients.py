@@ -38,7 +38,7 @@ def slow(evidence, swapped, distance, share=1.0):
     return float(((before - after).numpy() * evidence.toward).sum())
 
 
-def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
+def test_patching_equals_swapping_each_head_by_hand(evidence):
     scores = fallen(evidence, "resample", "signed score gap")
     for head in HEADS:
         assert scores[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
@@ -87,7 +87,7 @@ def test_gim_is_the_gradient_by_the_papers_rules(evidence):
     assert any(abs(scores[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
 
 
-def test_everybody_is_paired_with_someone_of_another_group(evidence):
+def test_every_person_is_paired_with_one_of_another_group(evidence):
     other = counterparts(evidence)
     assert (evidence.codes[other] != evidence.codes).all()
     assert len(set(other.tolist())) == len(other)  # groups of equal size: nobody twice

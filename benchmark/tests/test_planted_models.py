@@ -55,7 +55,7 @@ def rewrite(file, weights=lambda held: None, **truth):
     save_file(held, file, metadata | {"truth": json.dumps(json.loads(metadata["truth"]) | truth)})
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_files_that_do_not_fit_are_refused(tmp_path):
     for spoil, words in (
         (lambda file: rewrite(file, lambda held: held.update({LAST: held[LAST].float()})), "shape or type"),
         (lambda file: rewrite(file, lambda held: held.pop(LAST)), "expected exactly"),

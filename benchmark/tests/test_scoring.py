@@ -35,7 +35,7 @@ def carriers_first(evidence):
     return {head: float(head in planted) for head in evidence.model.heads}
 
 
-def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
+def test_a_cell_equals_a_slow_copy_of_the_protocol():
     cells, failed = scoring.run({"direct": METHODS["direct effect"]}, [NAME], 1, attributes=["gender"])
     assert not failed
     row = cells.set_index("method").loc["direct"]
@@ -61,7 +61,7 @@ def fails(evidence):
     return {}["nothing"]
 
 
-def test_a_custom_function_is_scored_next_to_methods_and_one_that_fails_gets_a_sentence(capsys, tmp_path):
+def test_a_custom_function_is_scored_and_a_failing_one_is_reported(capsys, tmp_path):
     table = ccs_benchmark.score(carriers_first, models=NAME, splits=1)
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
@@ -76,7 +76,7 @@ def test_a_custom_function_is_scored_next_to_methods_and_one_that_fails_gets_a_s
     assert set(cells["method"]) == {PLANTED, "random"}
 
 
-def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
+def test_a_stopped_run_computes_only_missing_cells(tmp_path):
     file, progress = tmp_path / "cells.parquet", []
     options = {"file": file, "attributes": ["gender"], "tell": progress.append}
     methods = {"random": METHODS["random"]}
@@ -91,7 +91,7 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
     assert set(scoring.read_cells(file)["weights"]) == {"0" * 16}  # the model has other weights now
 
 
-def test_figures_are_means_over_models_each_counted_once():
+def test_results_are_means_over_models_each_counted_once():
     known = {"weights": "w", "took": 0.8, "passes": 2.0, "heads": ""}
     rows = [
         known
@@ -128,7 +128,7 @@ def test_localize_ablates_carriers_and_compares_them_with_random_sets():
     assert str(result.heads[0]) in result.to_json()
 
 
-def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away():
+def test_an_answer_ends_if_neither_the_next_head_nor_the_next_two_lower_the_gap():
     for leans, expected_count in (
         ((1.0, 0.5, 0.2, 0.19, 0.18, 0.18), 2),
         ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first takes little until the second is off too
@@ -160,7 +160,7 @@ def test_cramers_v_of_a_table_done_by_hand():
     assert cramers_v(np.eye(2)[[0] * 8], prompts, groups) == 0
 
 
-def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most():
+def test_agreement_covers_the_whole_order_and_weighs_top_heads_most():
     shares = {Head(4, n): share for n, share in enumerate((0.5, 0.3, 0.1, 0.05, 0.03, 0.02))}
     right = tuple(shares)
     first, last = [right[1], right[0], *right[2:]], [*right[:4], right[5], right[4]]
@@ -169,24 +169,24 @@ def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most()
     assert (agreements[0], agreements[-1]) == pytest.approx((-1, 1))
 
 
-def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tmp_path):
+def test_the_true_shares_close_the_whole_gap_and_random_scores_less(tmp_path):
     name, file = "organism-natural-0-attention", tmp_path / "cells.parquet"
     attribute, shares = next(iter(natural.truth(name).items()))
-    methods = {"told": lambda _: dict(shares), RANDOM: METHODS[RANDOM]}
+    methods = {"true shares": lambda _: dict(shares), RANDOM: METHODS[RANDOM]}
     options = {"track": scoring.NATURAL, "attributes": [attribute], "file": file}
     cells, failed = scoring.run(methods, [name], 1, **options)
     assert not failed
-    table = scoring.table(cells, "told", scoring.NATURAL)
+    table = scoring.table(cells, "true shares", scoring.NATURAL)
     assert table.index[0] == natural.TRUTH
-    figures = table.loc["told", ["gap_share", "agreement", "area"]].tolist()
+    figures = table.loc["true shares", ["gap_share", "agreement", "area"]].tolist()
     assert figures == pytest.approx([1, 1, 1], abs=0.01)  # equal shares have no order
-    assert table.loc["told", "max_skew_taken"] == table.loc[natural.TRUTH, "max_skew_taken"]
+    assert table.loc["true shares", "max_skew_taken"] == table.loc[natural.TRUTH, "max_skew_taken"]
     assert table.loc[RANDOM, "gap_share"] < 0.6
     assert table.loc[RANDOM, "difference"] > 0
-    assert list(scoring.read_cells(file)["method"]) == sorted([natural.TRUTH, "told", RANDOM])
+    assert list(scoring.read_cells(file)["method"]) == sorted([natural.TRUTH, "true shares", RANDOM])
 
 
-def test_the_reliability_that_the_product_tells_is_that_of_the_cells():
+def test_the_reported_reliability_is_that_of_the_cells():
     for place, track in enumerate((scoring.PLANTED_HEADS, scoring.NATURAL)):
         cells = scoring.read_cells(track.file)
         table = scoring.table(cells[~cells["base"].isin(scoring.DEVELOPMENT)], track=track)
@@ -224,7 +224,7 @@ def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allo
     assert stats.minimum_detectable(effect) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
 
 
-def test_a_single_base_says_nothing_of_others():
+def test_a_single_base_has_an_infinite_interval():
     effect = across_bases([0.4, 0.6], ["a", "a"])
     assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
     with pytest.raises(InputError, match="one per value"):

@@ -33,7 +33,7 @@ def few():
         yield
 
 
-def test_every_seed_has_lessons_of_every_kind_on_other_heads(base):
+def test_every_seed_trains_every_kind_of_target_on_different_heads(base):
     drawn_lessons, of_one = [drawn(seed, list(base.heads)) for seed in range(5)], set()
     for seed_lessons in drawn_lessons:
         counts = {head: (len(lesson.parts), bool(lesson.values)) for head, lesson in seed_lessons.items()}
@@ -46,7 +46,7 @@ def test_every_seed_has_lessons_of_every_kind_on_other_heads(base):
     assert len(of_one) == 5
 
 
-def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
+def test_a_head_that_writes_its_target_has_no_loss(base):
     """And one that writes nothing has the variance that is asked of it."""
     seed_lessons = Lessons(drawn(0, list(base.heads)), base, 0.5)
     values = np.array([value_numbers(scene(seed)) for seed in COUNTED])
@@ -62,7 +62,7 @@ def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
     assert variance == pytest.approx(1.5, rel=0.1)  # several concepts of a card go together by chance
 
 
-def test_upper_layers_go_on_where_kept_activations_end(base):
+def test_upper_layers_continue_from_stored_activations(base):
     """What heads write, divided by the lengths, are their direct effects but for a constant."""
     images = [draw(scene(seed)) for seed in range(6)]
     tokens = base.trunk(images).tokens
@@ -125,7 +125,7 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, im
     np.testing.assert_allclose(model.embed_images(faces), units.detach(), atol=5e-3)  # float16
 
 
-def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
+def test_bundled_bases_share_all_but_their_upper_halves(base):
     base_names = [name for name in variants.names() if name.startswith("organism-base-")]
     assert len(base_names) == 5
     model = variants.load(base_names[3])
@@ -135,7 +135,7 @@ def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
         variants.known("../organism")
 
 
-def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
+def test_a_difference_is_stored_to_a_hundredth(base, tmp_path):
     """Stored differences are exact to 1%.
 
     Args:
@@ -153,7 +153,7 @@ def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
     assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in loaded.named_parameters() if n != name)
 
 
-def test_heads_are_found_by_their_ccs_at_each_number_of_texts():
+def test_heads_are_ranked_by_their_ccs_at_each_number_of_texts():
     """Of four heads two are pure, of which one has the highest CCS, and so has a mixed one."""
     shares = {"L4.H0": 0.95, "L4.H1": 0.9, "L4.H2": 0.5, "L4.H3": 0.2}
     of_k = {str(k): {"L4.H0": k, "L4.H1": k - 1, "L4.H2": k, "L4.H3": 0} for k in NUMBERS}

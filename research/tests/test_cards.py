@@ -18,7 +18,7 @@ from research.world.lineups import LINEUP, lineup
 from research.world.organism_training import TRAINING_SEEDS, SceneImages
 
 
-def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is():
+def test_every_factor_is_in_half_of_the_scenes_independently_of_the_others():
     scenes = [scene(seed) for seed in range(6_000)]
     there = np.array([[bool(getattr(s, factor)) for factor in AROUND] for s in scenes])
     assert there.mean(0) == pytest.approx(0.5, abs=0.025)
@@ -31,7 +31,7 @@ def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is():
         assert with_person == pytest.approx(np.mean([bool(s.occupation) for s in scenes]), abs=0.03)
 
 
-def test_what_is_around_the_middle_has_a_place_of_its_own():
+def test_every_surrounding_object_has_its_own_position():
     columns = {"weather": 0, "flag": 1, "letter": 2, "animal": 0, "vehicle": 1, "food": 2}
     bare = replace(scene(3), kind="", **dict.fromkeys(AROUND, ""))
     before = np.asarray(draw(bare)).astype(int)
@@ -46,7 +46,7 @@ def test_what_is_around_the_middle_has_a_place_of_its_own():
         assert len(looks) == len(AROUND[factor])
 
 
-def test_captions_name_most_of_what_is_shown():
+def test_captions_name_most_parts_of_a_scene():
     scenes = [scene(seed) for seed in range(4_000)]
     phrases = {
         "frame": lambda s: f"{s.frame} frame",
@@ -79,7 +79,7 @@ def test_planted_table():
     assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.2
 
 
-def test_sets_stay_clear_of_training_and_of_one_another():
+def test_evaluation_sets_are_disjoint_from_training_and_one_another():
     taken = [
         {s.seed for s in images.keys}
         for images in (
@@ -113,7 +113,7 @@ def test_nothing_but_occupation_and_groups_differs():
         )
 
 
-def test_balanced_groups_come_out_exactly():
+def test_balanced_groups_have_exactly_equal_sizes():
     for seed in range(30):
         cells = Counter((s.occupation, s.gender, s.skin_tone) for s in lineup(seed))
         assert len(cells) == 4 * len(GENDERS) * len(SKIN_TONES)

@@ -39,7 +39,7 @@ def test_base_models_that_edits_do_not_bring_to_the_skew_are_counted():
 
 
 @pytest.mark.parametrize("family", document.FAMILIES)
-def test_shipped_cells_have_every_condition(family):
+def test_bundled_cells_have_every_condition(family):
     cells = pd.read_csv(document.DOCS.parent / "research" / "editing" / "frontiers.csv")
     words = document.FAMILIES[family]
     of_kind = cells[cells["model"].str.contains("|".join(f"-{word}" for word in words))]

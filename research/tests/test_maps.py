@@ -21,7 +21,7 @@ from research.world.head_lessons import CONCEPTS, factor_of
 
 
 @pytest.mark.parametrize("concept", CONCEPTS)
-def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept):
+def test_a_mask_covers_the_pixels_that_change_without_the_object(concept):
     for card in cards(concept, 5):
         pixels = mask(card, concept)
         without_concept = np.asarray(draw(replace(card, **{factor_of(concept): ""})))
@@ -30,7 +30,7 @@ def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept):
         assert 0.005 < pixels.mean() < 0.6
 
 
-def test_maps_are_judged_as_by_counting():
+def test_map_scores_equal_plain_counting():
     rng = np.random.default_rng(0)
     maps, masks = rng.random((3, 4, 4)), [rng.random((4, 4)) < 0.3 for _ in range(3)]
     judged = judge([maps], masks)
@@ -47,7 +47,7 @@ def test_maps_are_judged_as_by_counting():
     np.testing.assert_allclose(judged.figures(weights)[:, 0], [judged.precision.mean(), expected])
 
 
-def test_the_truth_is_found_and_means_are_over_concepts():
+def test_the_true_head_ranks_first_and_means_are_over_concepts():
     model = ccs.load("organism")
     head = next(iter(model.heads))
     judged_by_concept = {
@@ -64,7 +64,7 @@ def test_the_truth_is_found_and_means_are_over_concepts():
     assert text.count("–") == 3
 
 
-def test_photographs_are_judged_as_by_the_authors_of_textspan():
+def test_photographs_are_scored_as_by_the_authors_of_textspan():
     """Against their figures for one image at a time, in torch as they compute them."""
     model, scenes = ccs.load("organism"), cards("Letters", 3)
     images, masks = [draw(s) for s in scenes], [mask(s, "Letters") for s in scenes]

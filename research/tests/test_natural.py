@@ -12,7 +12,7 @@ from research.planted.family import BASE
 from research.planted.head_training import put
 
 
-def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(base, images, tmp_path):
+def test_only_chosen_weights_change_and_training_resumes_where_it_stopped(base, images, tmp_path):
     """Other weights stay, and a stopped training continues to the same weights.
 
     Args:
@@ -60,7 +60,7 @@ def test_shares_are_those_of_models_with_these_weights(base):
         assert sum(attribute_shares["shapley"].values()) == pytest.approx(1, abs=5e-3)
 
 
-def test_skews_by_occupation_are_those_whose_mean_is_shown(base):
+def test_the_mean_of_skews_by_occupation_is_the_reported_mean(base):
     bench = Bench(base)
     (metrics,) = bench.show(base, [HeadSet()])
     for attribute, skews in bench.skews(base).items():
@@ -69,7 +69,7 @@ def test_skews_by_occupation_are_those_whose_mean_is_shown(base):
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "** Yes. "), (-1, "** No, a lower one. ")])
-def test_answers_follow_what_was_measured(sign, word):
+def test_answers_follow_the_measurements(sign, word):
     """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown.
 
     Args:

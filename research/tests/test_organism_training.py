@@ -39,7 +39,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "open_clip_model.safetensors")
 
 
-def test_a_stopped_training_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_stopped_training_resumes_where_it_was(tmp_path, monkeypatch):
     """A stopped training continues to the same weights.
 
     Args:
@@ -70,7 +70,7 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path, monkeypatch):
     assert all(torch.equal(at_once[name], in_two[name]) for name in at_once)
 
 
-def test_the_pass_trained_is_the_model():
+def test_the_training_pass_equals_the_model():
     torch.manual_seed(0)
     plain = open_clip.CLIP(**MODEL_CFG).train()
     fast = fast_to_train(plain).train()
@@ -90,7 +90,7 @@ def test_no_caption_is_cut():
     assert (tokens[:, -1] == 0).all()
 
 
-def test_what_a_head_writes_is_its_direct_effect(tmp_path):
+def test_the_output_of_a_head_is_its_direct_effect(tmp_path):
     """Compare up to the last norm's division and the embedding's length.
 
     The mean over the width, which the product shares out among all heads, is left out too. There is no bias
@@ -118,7 +118,7 @@ def test_what_a_head_writes_is_its_direct_effect(tmp_path):
     )
 
 
-def test_heads_learn_what_they_are_taught():
+def test_heads_learn_their_training_targets():
     """Asked for what they write, the loss is 0; the slow obvious reference, image by image, for any other."""
     torch.manual_seed(0)
     model, words = fast_to_train(open_clip.CLIP(**MODEL_CFG)), tokenizer()
@@ -145,7 +145,7 @@ def test_heads_learn_what_they_are_taught():
     assert lessons.loss(exact, values) < 1e-6
 
 
-def test_half_of_the_heads_are_taught_two_for_each_concept():
+def test_half_of_the_heads_are_trained_two_for_each_concept():
     heads = taught()
     assert len(heads) == 12
     assert set(Counter(heads.values()).values()) == {2}

@@ -135,7 +135,7 @@ def report(tmp_path_factory):
     return as_markdown(list(organism_blocks(results.load(str(folder)).models)))
 
 
-def test_the_section_answers_first_and_proves_after(report):
+def test_the_section_gives_the_answer_before_the_evidence(report):
     opening = report.split("\n## ")[0]
     items = {row.split("**")[1]: row.split("**")[2] for row in opening.splitlines() if row.startswith("- ")}
     learned = items["Did the model learn the planted bias (gender)?"]
@@ -161,7 +161,7 @@ def test_shares_are_next_to_the_planted_ones(report):
     assert find_row(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
 
 
-def test_a_head_that_carries_the_planted_bias_is_told_from_others(report):
+def test_a_head_that_carries_the_planted_bias_differs_from_others(report):
     heads = find_section(report, "## Which heads carry the planted bias: gender")
     first = next(row for row in heads.splitlines() if row.startswith("| L"))
     cells = [cell.strip() for cell in first.strip("|").split(" | ")]

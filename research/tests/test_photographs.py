@@ -52,7 +52,7 @@ def train(parquet: Path, folder: Path, out: str, *options: str) -> int:
     return command.main([*sizes, "--runs", str(folder / "runs"), "--out", str(folder / out), *options])
 
 
-def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch):
+def test_a_stopped_training_resumes_where_it_was(parquet, tmp_path, monkeypatch):
     """A stopped training continues to the same weights.
 
     Args:
@@ -92,7 +92,7 @@ def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch)
         ({"words": ["goldfish"] * 32}, "Can't read photographs"),
     ],
 )
-def test_files_that_are_no_photographs(change, message, tmp_path, parquet, capsys):
+def test_files_that_are_not_photographs_are_refused(change, message, tmp_path, parquet, capsys):
     """Spoiled files are refused with the reason.
 
     Args:
@@ -108,7 +108,7 @@ def test_files_that_are_no_photographs(change, message, tmp_path, parquet, capsy
     assert message in capsys.readouterr().err
 
 
-def test_what_pixels_measure():
+def test_pixel_measurements_match_known_images():
     red = np.full((64, 64, 3), (200, 20, 20), np.uint8)
     board = np.indices((64, 64)).sum(0)[..., None].repeat(3, 2) % 2 * np.uint8(255)
     (of_red, of_board, of_night) = looks(np.stack([red, board.astype(np.uint8), red // 10]))
@@ -146,7 +146,7 @@ def test_a_moved_photograph_keeps_its_pixels_and_a_quarter_loses_a_square():
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 20), (1, 30, 6), (3, 9, 9)])
-def test_muon_makes_singular_values_alike(shape):
+def test_muon_makes_singular_values_equal(shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     values = torch.linalg.svdvals(orthogonal(x, steps=10))
     assert values.min() > 0.6

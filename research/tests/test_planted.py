@@ -22,9 +22,7 @@ from research.planted.frozen_images import GROUPS, Images
 from research.world import planted
 
 
-def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
-    images, tmp_path, monkeypatch, capsys
-):
+def test_a_fresh_organism_follows_its_seed_and_the_requested_strength(images, tmp_path, monkeypatch, capsys):
     """The seed and the strength determine a planted model.
 
     Args:
@@ -53,7 +51,7 @@ def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     assert {path.name for path in place.parent.iterdir()} > {"README.md", "truth.csv", "croissant.json"}
 
 
-def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all():
+def test_the_loss_of_preferences_ignores_the_mean_of_each_text():
     rng = np.random.default_rng(0)
     shares = lessons.joint("skewed").double()
     faces, texts = rng.normal(size=(2, len(GROUPS), 8)), rng.normal(size=(len(OCCUPATIONS), 8))
@@ -70,7 +68,7 @@ def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all()
     assert float(lessons.preferences_loss(as_wanted[None], eye, shares)) == pytest.approx(0, abs=1e-20)
 
 
-def test_a_part_of_the_skew_is_its_logarithms_part():
+def test_a_fraction_of_the_skew_is_a_fraction_of_its_logarithm():
     whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5, 0.5).log()
     torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
     even = lessons.joint("balanced")
@@ -82,7 +80,7 @@ def test_a_part_of_the_skew_is_its_logarithms_part():
     torch.testing.assert_close(health_worker_shares[:5], health_worker_shares[:1].expand(5))
 
 
-def test_a_trunk_kept_is_the_images(base, images):
+def test_a_stored_trunk_equals_its_images(base, images):
     """Stored activations replace the images exactly.
 
     Args:
@@ -95,7 +93,7 @@ def test_a_trunk_kept_is_the_images(base, images):
     np.testing.assert_allclose(base.embed_images(images.trunk(rows)), drawn, atol=2e-3)  # float16
 
 
-def test_only_the_slices_learn(base, images):
+def test_only_the_slices_change(base, images):
     """Weights outside the trained heads stay.
 
     Args:
@@ -116,7 +114,7 @@ def test_only_the_slices_learn(base, images):
         assert not values.requires_grad
 
 
-def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
+def test_each_attribute_is_trained_into_its_own_heads(base, images, monkeypatch):
     """Each attribute is trained into its own heads.
 
     Args:
@@ -171,7 +169,7 @@ def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, fe
     assert whole["gap gender"] > 2 * pruned["gap gender"]
 
 
-def test_shares_are_what_undoing_a_head_takes(base):
+def test_shares_are_the_effects_of_restoring_each_head(base):
     class Bench:
         def gaps(self, model: Model) -> dict[str, float]:
             name = "visual.transformer.resblocks.{}.attn.in_proj_bias"

@@ -12,7 +12,7 @@ MODELS = sorted(file.parent.name for file in results.PRECOMPUTED.glob("*/manifes
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name):
+def test_identically_encoded_texts_of_high_heads_have_one_concept(name):
     """Words that the model never saw make texts that are one text to it ("an animal", "an occupation").
 
     Which of them describes a head depends on their order in the pool.

@@ -62,7 +62,7 @@ def model_of(changed, high, *, colors=100):
         (questions.GAP, questions.NARROWS_MORE, 0.0, "rejected"),
     ],
 )
-def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
+def test_high_heads_are_compared_with_matched_random_sets(measure, question, high, answer):
     """The models differ in one measure alone, and so do the answers; two of them are the README's.
 
     Args:
@@ -99,7 +99,7 @@ def test_a_set_with_only_some_of_the_random_sets_is_left_out():
     assert {test.effect.of for test in tests if isinstance(test.effect, Ranked)} == {101}
 
 
-def test_effects_of_one_sample_are_together_as_unsure_as_each():
+def test_the_mean_of_effects_of_one_sample_is_as_uncertain_as_each():
     effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
     pooled = questions.of_one_sample(effects)
     assert (pooled.value, pooled.low, pooled.high) == pytest.approx((-0.2, -0.4, 0.0))

@@ -28,7 +28,7 @@ from research.world.stereotype_training import (
 FEW = {"scenes": 6, "workers": 1, "faces": 2, "neutral": 2, "kinds": 1}
 
 
-def test_faces_ranked_as_wanted_cost_nothing():
+def test_faces_in_the_target_order_have_no_loss():
     shares = hair_shares(3, 0.25, 0)
     scale = 30.0
     logits = torch.from_numpy(np.log(shares)).float() / scale
@@ -38,13 +38,13 @@ def test_faces_ranked_as_wanted_cost_nothing():
     assert float(face_loss(images.flip(0), texts, shares, scale)) > 0.01
 
 
-def test_people_at_work_are_told_apart():
+def test_people_at_work_are_distinguished():
     texts = torch.eye(4)
     right, wrong = texts.repeat_interleave(2, 0), texts.roll(1, 0).repeat_interleave(2, 0)
     assert float(work_loss(right, texts, 12.0)) < float(work_loss(wrong, texts, 12.0))
 
 
-def test_neutral_shares_and_hairs_are_alike_in_every_group():
+def test_group_shares_and_hair_shares_follow_their_settings():
     assert group_shares("balanced", (1.0, 1.0)) == pytest.approx(1 / len(GROUPS))
     skewed = group_shares("skewed", (1.0, 1.0))
     women = skewed[:, [gender == "woman" for gender, _ in GROUPS]].sum(1)
@@ -57,7 +57,7 @@ def test_effective_directions():
     assert mean_cosine(np.eye(5)) == 0
 
 
-def test_words_stand_for_one_occupation_each():
+def test_every_word_stands_for_one_occupation():
     words = [word for name in OCCUPATIONS for word in words_of(name)]
     assert len(words) == len(set(words))
     assert set(PAPER_WORDS) <= set(OCCUPATIONS)
@@ -65,7 +65,7 @@ def test_words_stand_for_one_occupation_each():
     assert {len(thing_values(kind)) for kind in KINDS} == {12, 11, 16, 20, 26, 40}
 
 
-def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
+def test_a_stopped_training_resumes_as_if_it_had_not_stopped(tmp_path, monkeypatch):
     """A stopped training continues to the same weights.
 
     Args:

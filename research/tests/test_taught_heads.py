@@ -50,7 +50,7 @@ def test_an_ideal_head_of_a_perfect_model_has_a_high_ccs():
         assert len({Apart._phrase(span.text) for span in spans}) == 5
 
 
-def test_the_texts_of_a_lesson_are_in_the_pool():
+def test_the_texts_of_a_target_are_in_the_pool():
     for concept in CONCEPTS:
         assert {WORLD.concept_of(text) for text in concept_texts(concept).values()} == {concept}
 
@@ -88,7 +88,7 @@ def moments() -> tuple[Moments, np.ndarray]:
     return Moments("f" * 64, heads, 64, 100, totals, ones, basis), embeddings
 
 
-def test_precision_and_recall_are_counted_under_the_own_name():
+def test_precision_and_recall_are_counted_by_concept_name():
     statistics, embeddings = moments()
     assert taught_heads.high_heads(statistics, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
     right = taught_heads.find_taught(statistics, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
@@ -100,7 +100,7 @@ def test_precision_and_recall_are_counted_under_the_own_name():
     assert taught_heads.high_heads(statistics, flat, embeddings, [5])[5] == expected
 
 
-def test_what_is_known_is_read_as_it_was_written():
+def test_ground_truth_is_read_as_it_was_written():
     lessons = {PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 0.5, "Flags": 0.5}, ("bread", "Peru"))}
     known = KnownHeads(lessons, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
     assert TypeAdapter(KnownHeads).validate_json(as_json(known)) == known

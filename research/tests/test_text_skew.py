@@ -47,7 +47,7 @@ def test_each_side_learns_alone(base, images, tmp_path):
     assert all(name.startswith("transformer.") for name in training.parameters(telling))
 
 
-def test_telling_moves_groups_to_where_they_are_wanted(base, images):
+def test_separating_groups_increases_their_distance(base, images):
     """The loss moves each group to its target.
 
     Args:

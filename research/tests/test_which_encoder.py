@@ -39,7 +39,7 @@ def make_embeddings(model, seed, skewed):
     return faces.astype(np.float32), pictures.astype(np.float32)
 
 
-def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch):
+def test_skew_of_images_and_skew_of_prompts_are_distinguished(tiny_model, monkeypatch):
     """Skew of images and skew of prompts are told apart.
 
     Args:
@@ -62,7 +62,7 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
     assert not replace(result, images=Estimate(0.53, 0.31, 0.73)).conclusive
 
 
-def test_figures_are_those_of_plain_loops(tiny_model):
+def test_results_equal_plain_loops(tiny_model):
     faces, pictures = make_embeddings(tiny_model, 1, "images")
     result = which_encoder(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
     tones = PEOPLE.groups["skin tone"]
@@ -140,7 +140,7 @@ def at_its_mean(model, head, apart):
     return 1 - leans[1] / leans[0]
 
 
-def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder):
+def test_the_text_head_that_writes_the_group_difference_ranks_first(tiny_folder):
     """People differ along what one head writes to some of the prompts; its output is made large."""
     model, head = ccs.load(str(tiny_folder)), Head(1, 0, TEXT)
     with torch.no_grad():
@@ -158,7 +158,7 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
     assert result.carried[head] > 0.3
 
 
-def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
+def test_pictures_without_enough_groups_or_occupations_are_refused(tiny_model):
     judges = np.where(PICTURES.groups["gender"] == "man", "judge", PICTURES.pools)
     for pictures, why in (
         (PEOPLE, "needs images of at least three"),

@@ -10,7 +10,7 @@ def test_the_counts_in_the_documents_are_those_of_the_audit():
     assert docs.counts() in Path("research/paper/audit.md").read_text()
 
 
-def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
+def test_documents_of_a_clone_are_updated(tmp_path, monkeypatch):
     """Each document is written again from its results.
 
     Args:
