@@ -61,7 +61,7 @@ def _measured(model: Model, bench: Bench) -> dict[str, Any]:
     ablation_sets = [("none", HeadSet()), *_ablation_sets(scores, model)]
     sets = [ablated for _, ablated in ablation_sets]
     rows = [
-        {"plan": name, "size": len(ablated), **skews, "accuracy": accuracy}
+        {"ablation": name, "size": len(ablated), **skews, "accuracy": accuracy}
         for (name, ablated), skews, accuracy in zip(
             ablation_sets, bench.show(model, sets), bench.accuracy(model, sets), strict=True
         )
@@ -74,7 +74,7 @@ def _measured(model: Model, bench: Bench) -> dict[str, Any]:
             p = float(wilcoxon(reductions, method="exact").pvalue) if changed else 1.0
             single_heads[attribute][str(head)] = [round(float(reductions.mean()), 5), p]
     heads = {str(head): [score.ccs, score.label] for head, score in scores.items()}
-    return {"heads": heads, "plans": rows, "alone": single_heads}
+    return {"heads": heads, "ablations": rows, "alone": single_heads}
 
 
 def _ablation_sets(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str, HeadSet]]:
@@ -137,7 +137,7 @@ def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
     """
     rows = []
     for name, measured in held.items():
-        means = pd.DataFrame(measured["plans"]).groupby("plan").mean(numeric_only=True)
+        means = pd.DataFrame(measured["ablations"]).groupby("ablation").mean(numeric_only=True)
         ablations = [label for label in means.index if label != "none" and not label.startswith("random")]
         for ablation in ablations:
             random = means.loc[f"random for {ablation}"]

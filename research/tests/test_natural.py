@@ -87,9 +87,9 @@ def test_answers_follow_the_measurements(sign, word):
         order = sorted(shares, key=lambda head: sign * shares[head])
         held[model] = {
             "heads": {str(head): [1 + 4 * (place >= 18), "Letters"] for place, head in enumerate(order)},
-            "plans": [
-                {"plan": plan, "size": size, **dict.fromkeys((*measured, "accuracy"), value)}
-                for plan, size, value in (("none", 0, 0.8), ("high", 6, 0.3), ("random for high", 6, 0.7))
+            "ablations": [
+                {"ablation": ablation, "size": size, **dict.fromkeys((*measured, "accuracy"), value)}
+                for ablation, size, value in (("none", 0, 0.8), ("high", 6, 0.3), ("random for high", 6, 0.7))
             ],
             "alone": {
                 name: {
