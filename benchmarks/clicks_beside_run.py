@@ -1,4 +1,4 @@
-"""Time to analyze ViT-B-32 in the running app, and the time of other visitors' clicks meanwhile.
+"""Time of an analysis of ViT-B-32 in the running app, and of other visitors' clicks during it.
 
     python -m benchmarks.clicks_beside_run [--photographs ../shared/data/imagenet-sample]
 
@@ -33,7 +33,7 @@ CLICKS, PAUSE = 24, 1.0
 
 
 def measure(photographs: Path) -> dict[str, Any]:
-    """Seconds of the run, and the median click before and during it."""
+    """Return the seconds of the run, and of the median click before and during it."""
     with alone(MODEL) as app:
         model = app.model_cache.get(MODEL).load()
         seeds = count()
@@ -67,7 +67,7 @@ def measure(photographs: Path) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, and keep as JSON; 1 where something takes longer than it should."""
+    """Measure, print, and store the results; return 1 if one is above its limit."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     numbers = measure(parser.parse_args(argv).photographs.resolve())

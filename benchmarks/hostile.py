@@ -245,7 +245,7 @@ def part(seconds: float, is_hostile: bool, process: int) -> tuple[list[float], l
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, and keep the figures; 1 where one is above what is allowed."""
+    """Measure, print, and store the results; return 1 if one is above its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=6.0, help="of the hostile parts together")
     parser.add_argument("--class", type=float, dest="honest", help="minutes of forty honest visitors instead")

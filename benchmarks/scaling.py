@@ -1,10 +1,10 @@
-"""Throughput and memory of batch.compute on this machine, as docs/gpus.md quotes them.
+"""Measure the throughput and memory of batch.compute on this machine, which docs/gpus.md quotes.
 
     python -m benchmarks.scaling throughput [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling memory
 
-Every figure is of a whole run of the command line in a process of its own; a stage's seconds and the peak
-memory are recorded by the run itself. Use a quiet machine: the load before each run is kept with its figures.
+Every result comes from a whole run of the command in a separate process. The run itself records the seconds
+of its stages and its peak memory. Use an idle machine: the load before each run is stored with the results.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
 
 VIT = "ViT-B-32/random"
-SET, ASKED = "world/letters", ("--dataset", "world/letters", "--texts", "world")
-"""An evaluation set and a pool of few texts: the text encoder is timed by the texts, not by the images."""
+SET, OPTIONS = "world/letters", ("--dataset", "world/letters", "--texts", "world")
+"""An evaluation set and a pool with few texts, because the time of the text encoder depends on the texts."""
 
 
 def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
@@ -60,10 +60,10 @@ def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
 
 
 def throughput(photographs: Path) -> list[dict[str, Any]]:
-    """Images a second of moments and of evaluation, with one and two processes."""
+    """Return images per second of head statistics and evaluation, with one and two processes."""
     rows = []
     # Shards of 50 are dealt out evenly to two processes, so that neither waits for the other at the end.
-    options = [*ASKED, "--random-sets", "2", "--eval-images", "60", "--shard", "50"]
+    options = [*OPTIONS, "--random-sets", "2", "--eval-images", "60", "--shard", "50"]
     for model, images in (("organism", 1000), (VIT, 500)):
         for processes in (1, 2):
             moments = ["--images", str(photographs), "--max-images", str(images)]
@@ -79,7 +79,7 @@ def throughput(photographs: Path) -> list[dict[str, Any]]:
 
 
 def memory() -> list[dict[str, Any]]:
-    """Peak memory of the moments and of an evaluation of few and of many drawn images."""
+    """Return the peak memory of head statistics and of an evaluation, for few and many synthetic images."""
     rows = []
     for size in (1000, 20000):
         model = ["--model", "organism", "--images", "world"]
@@ -95,14 +95,14 @@ def memory() -> list[dict[str, Any]]:
 
 
 def operations(work: Callable[[], Any]) -> int:
-    """Floating-point operations of `work` (a multiply-add is two), of matrix products and convolutions."""
+    """Count floating-point operations in matrix products and convolutions (a multiply-add counts as two)."""
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
 
 
 def conditions() -> Mapping[str, Any]:
-    """The machine and the versions that count."""
+    """Return the machine and the relevant versions."""
     return {
         "machine": MACHINE,
         "cores": os.cpu_count(),

@@ -1,11 +1,11 @@
-"""Everything that is to be shown on a GPU, in one command.
+"""Check exactness, speed, and memory on a GPU, in one command.
 
-    python -m benchmarks.gpu --out DIR            # on the GPU, under ten minutes; on a CPU, what can be
+    python -m benchmarks.gpu --out DIR            # on a GPU, under ten minutes; on a CPU, a part
     python -m benchmarks.gpu --keep DIR/gpu.json  # adds a run on a GPU to benchmarks/results/gpu.md
 
-It needs no network: weights are random, of full width, and pictures are made. Each line is shown even where
-one before it fails; the exit code is 1 if one failed. The JSON in DIR grows line by line, so that nothing is
-lost where the machine is taken away.
+It needs no network: models of full width have random weights, and pictures are generated. All lines run, even
+if one fails; the exit code is then 1. The JSON in DIR is written after each line, so that nothing is lost if
+the machine is taken away.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PACKAGES = {
     **{name: name for name in ("tenacity", "cachetools", "jinja2", "markupsafe", "krippendorff")},
     **{"open_clip": "open_clip_torch", "PIL": "pillow", "sklearn": "scikit-learn"},
 }
-"""What is imported, and the name by which it is installed. Gradio is not among it."""
+"""Imported module -> the package that has it. Gradio is not included."""
 
 
 def missing() -> str:
-    """One sentence on the packages that are not here, "" if none is missing."""
+    """Return a sentence about missing packages, or "" if none is missing."""
     absent = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return ""
@@ -47,23 +47,23 @@ def missing() -> str:
 
 
 def all_lines() -> list[Line]:
-    """All lines, in the order in which they are shown."""
+    """Return all lines in their order."""
     from benchmarks.gpu import clicks_on_gpu, exact, memory, processes, speed
 
     return [line for part in (exact, speed, memory, clicks_on_gpu, processes) for line in part.lines()]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; 0 if all lines that could be shown hold, 1 if not, 2 for a mistake."""
+    """Run the command line; return 0 if all lines hold, 1 if one fails, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
     parser.add_argument(
-        "--device", default="auto", help="cpu, cuda or cuda:N (default: cuda where there is one)"
+        "--device", default="auto", help="cpu, cuda or cuda:N (default: a GPU if there is one)"
     )
     parser.add_argument("--part", action="append", choices=PARTS, help="this part only; repeatable")
-    parser.add_argument("--keep", type=Path, metavar="JSON", help="note what this run saw, and stop")
+    parser.add_argument("--keep", type=Path, metavar="JSON", help="store the results of this run, and stop")
     arguments = parser.parse_args(argv)
     if arguments.out is None and arguments.keep is None:
         parser.error("one of --out and --keep is needed")

@@ -1,4 +1,4 @@
-"""The app: clicks on Classify and Bias with heads off, without a browser, on pictures made here."""
+"""Clicks in the app on Classify and Bias with ablated heads, without a browser, on generated pictures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ccs import HeadSet, results
 from ccs.model.model import Model
 
 PART = "app"
-"""Seconds in which the model is loaded."""
+"""Seconds in which the model must be loaded."""
 
 
 def lines() -> Iterator[Line]:
-    """A click each, and what becomes of the weights."""
+    """Return the lines of one click in each view, and of the weights."""
     yield Line(
         PART, "Classify, a click", "seconds", 1.0, lambda bench: clicked(bench, "classify"), anywhere=False
     )
@@ -26,8 +26,8 @@ def lines() -> Iterator[Line]:
 
 
 def _clicks(bench: Bench) -> dict[str, float]:
-    """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
-    # Here, so that a package that only the app needs ends no other line.
+    """Return the seconds of each click, and the numbers of loads and of weights on another device."""
+    # Imported here, so that a package that only the app needs cannot end other lines.
     from benchmarks.visitor_waits import act, opened
     from ccs.app.page import regions
     from ccs.app.session import App
@@ -54,7 +54,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
             if tab == "bias":
                 link |= {"gallery": people.name, "attribute": "gender"}
             screen = opened(app, **link)
-            # The first click sees the gallery; the one that is timed switches another head off.
+            # The first click reads the gallery; the second, which is timed, ablates another head.
             for path, fields in (("show", {}), ("heads/toggle", {"head": str(list(here.heads)[5])})):
                 bench.done()
                 began = time.perf_counter()
@@ -89,6 +89,6 @@ def clicked(bench: Bench, tab: str) -> Measured:
 
 
 def moved(bench: Bench) -> Measured:
-    """Times that it was loaded, and more where weights are not where they were put."""
+    """Return the number of loads, plus the number of weights on another device."""
     clicks: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
     return clicks["loaded"] + clicks["elsewhere"], f"clicks on Classify and Bias, {bench.faces} pictures"

@@ -1,4 +1,4 @@
-"""A line of the table: what is shown, its goal, and how it came out; and which lines were ever seen."""
+"""Lines of the table of results: a measurement with its goal and its outcome, and the last GPU results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ NEEDS_A_GPU = "needs a GPU"
 
 @dataclass(frozen=True)
 class Bench:
-    """What is run on, and how much of it: on a CPU few images and small models must do.
+    """The device and the size of the work; on a CPU there are few images and small models.
 
-    folder: for files. models: architectures that are compared; timed: those that are timed; app: the one
-    that the app serves. compared, images: images at a time, of exactness and of speed; ablations: sets of an
-    evaluation; files: JPEG files; ranked, faces: pictures that are ranked, for MaxSkew and in the app.
+    Attributes:
+        device: Device to check.
+        folder: Folder for files.
+        models: Architectures whose exactness is checked.
+        timed: Architectures whose speed and memory are measured.
+        app: Architecture that the app serves.
+        compared: Number of images for exactness.
+        images: Number of images for speed and memory.
+        ablations: Number of ablation sets of an evaluation.
+        files: Number of JPEG files.
+        ranked: Number of pictures ranked for MaxSkew.
+        faces: Number of pictures ranked in the app.
+        repeats: Number of measured rounds.
     """
 
     device: torch.device
@@ -44,7 +54,7 @@ class Bench:
 
     @classmethod
     def on(cls, name: str, folder: Path) -> Bench:
-        """Return all of the work on a GPU, less on a CPU.
+        """Return the full size of the work for a GPU, and a smaller one for a CPU.
 
         Args:
             name: The device: cpu, cuda, cuda:N, or auto.
@@ -65,7 +75,7 @@ class Bench:
 
     @cached_property
     def known(self) -> dict[Any, Any]:
-        """What several lines share, by who made it."""
+        """Values that several lines share, by key."""
         return {}
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -86,12 +96,12 @@ class Bench:
 
 
 Measured = float | tuple[float, str]
-"""What a line came to, and words on it."""
+"""The value of a line, and a note on it."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is to be shown: `work` comes to at most `limit`. anywhere: it tells something on a CPU too."""
+    """A claim that the value of `work` is at most `limit`. anywhere: it is also checked on a CPU."""
 
     part: str
     name: str
@@ -106,14 +116,14 @@ class Line:
         return f"{self.part}: {self.name}"
 
     def look(self, bench: Bench) -> Outcome:
-        """Run the line. Whatever it raises is its outcome."""
+        """Run the line. An exception becomes its outcome."""
         began, value, words = time.perf_counter(), math.nan, ""
         if not bench.gpu and not (self.anywhere and (not self.model or self.model in bench.models)):
             return Outcome(self.part, self.name, self.unit, self.limit, None, NEEDS_A_GPU)
         try:
             returned = self.work(bench)
             value, words = returned if isinstance(returned, tuple) else (returned, "")
-        except Exception as error:  # the others are shown all the same
+        except Exception as error:  # the other lines still run
             words = f"{type(error).__name__}: {error}".strip()[:300]
         verdict = "holds" if value <= self.limit else "fails"
         seconds = round(time.perf_counter() - began, 2)
@@ -123,7 +133,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A line as it came out: value in `unit`, at most `most` where it holds; None where there is none."""
+    """The outcome of a line: the value in `unit`, at most `most` if it holds, None without a measurement."""
 
     part: str
     name: str
@@ -140,20 +150,20 @@ class Outcome:
 
 
 def row(outcome: Outcome) -> str:
-    """One line of the printed table."""
+    """Format one line of the printed table."""
     value = "" if outcome.value is None else f"{outcome.value:.3g}"
     text = f"{outcome.title:58s} {value:>9s}  at most {outcome.most:<7g} {outcome.unit:28s} {outcome.verdict}"
     return f"{text}  {outcome.words}".rstrip()
 
 
 def seen_results() -> dict[str, dict[str, Any]]:
-    """What the lines came to when they were last run on a GPU: value, verdict, device and day, by title."""
+    """Return the last GPU result of each line by title: value, verdict, device, and day."""
     results: dict[str, dict[str, Any]] = json.loads(SEEN.read_text("utf-8"))
     return results
 
 
 def keep(run: Mapping[str, Any]) -> None:
-    """Add a run's JSON to what was seen; a line that needs a GPU and had none was not."""
+    """Add the results of a run on a GPU to the stored results; lines that did not run are left out."""
     origin = {"device": run["device"], "day": run["day"]}
     known = seen_results()
     for line in run["lines"] if run["gpu"] else ():

@@ -1,4 +1,4 @@
-"""Two processes on one device, started by torchrun and joined by accelerate, against one process."""
+"""Compare two processes on one device, started by torchrun and joined by accelerate, with one process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TEXTS = 60
 
 
 def lines() -> Iterator[Line]:
-    yield Line(PART, "two on one device", "between two tables' figures", 1e-5, two)
+    yield Line(PART, "two on one device", "between the numbers of two tables", 1e-5, two)
 
 
 def _run(bench: Bench, processes: int) -> Path:
-    """The folder of a run's tables."""
+    """Run batch.compute and return the folder of its tables."""
     out, texts = bench.folder / f"processes-{processes}", bench.folder / "texts.csv"
     rows = (f"a photo of number {i},Numbers\n" for i in range(TEXTS))
     texts.write_text("text,concept\n" + "".join(rows), "utf-8")
@@ -57,10 +57,10 @@ def two(bench: Bench) -> Measured:
         raise RuntimeError("They wrote different tables.")
     for name, table in ours.tables.items():
         other = theirs.tables[name]
-        figures = list(table.select_dtypes("float").columns)
-        if not table.drop(columns=figures).equals(other.drop(columns=figures)):
-            raise RuntimeError(f"The tables {name} differ in more than figures.")
-        for key in figures:
+        numbers = list(table.select_dtypes("float").columns)
+        if not table.drop(columns=numbers).equals(other.drop(columns=numbers)):
+            raise RuntimeError(f"The tables {name} differ in more than numbers.")
+        for key in numbers:
             a, b = (side[key].to_numpy(float, na_value=np.nan) for side in (table, other))
             worst = max(worst, float(np.nanmax(np.abs(a - b), initial=0.0)))
     return worst, f"{len(ours.tables)} tables"
