@@ -1,4 +1,4 @@
-"""The command that finds heads: what it says."""
+"""`ccs.localize` and its command: the printed report, and no heads without evidence of bias."""
 
 import re
 from dataclasses import replace
@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 import ccs
-from ccs.analysis import localize as question
+from ccs.analysis import localize as analysis
 from ccs.analysis.carriers import DEFAULT
 from ccs.batch import localize
 
 
-def test_ten_lines_say_which_heads_and_how_sure(tiny_folder, capsys, monkeypatch):
-    monkeypatch.setattr(question, "RANDOM_SETS", 4)
+def test_command_prints_heads_and_uncertainty(tiny_folder, capsys, monkeypatch):
+    monkeypatch.setattr(analysis, "RANDOM_SETS", 4)
     options = ["--max-images", "40", "--attribute", "gender"]
-    with torch.no_grad():  # as notebooks have it
+    with torch.no_grad():  # as in many notebooks
         assert localize.main(["--model", str(tiny_folder), *options]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert re.match(r"Is there any bias\? Yes: .* gap is 0\.\d+, by chance 0\.\d+ \(p = 0", lines[1])
@@ -24,11 +24,9 @@ def test_ten_lines_say_which_heads_and_how_sure(tiny_folder, capsys, monkeypatch
     assert lines[10].split()[0] in lines[3]
 
 
-def test_without_evidence_of_bias_no_head_is_named(tiny_model):
-    """People whose groups are shuffled: what a method ranks first is noise."""
-    gallery = ccs.open_gallery("world/faces")
-    shuffled = np.random.default_rng(0).permutation(gallery.groups["gender"])
-    mixed = replace(gallery, name="mixed", groups={"gender": shuffled})
+def test_no_head_is_named_without_evidence_of_bias(tiny_model, faces):
+    shuffled = np.random.default_rng(0).permutation(faces.groups["gender"])
+    mixed = replace(faces, name="mixed", groups={"gender": shuffled})
     preserve = ccs.open_dataset("world/subjects", max_images=40)
     table = ccs.localize(tiny_model, mixed, method="total effect", preserve=preserve)
     assert (table.is_biased, table.heads) == (False, ())

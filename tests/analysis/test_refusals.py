@@ -1,4 +1,4 @@
-"""Questions that can't be answered are refused with the reason."""
+"""Invalid arguments of the analyses are rejected with an error that names the cause."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,13 @@ from ccs.texts.score import HeadScore
 SCORES = {Head(5, head): HeadScore(5, "Colors") for head in range(2)}
 CONTROLS = {"controls": np.ones((4, 4)), "labels": np.array([0, 1] * 2), "class_weights": np.eye(2, 4)}
 TASK = Task(people=np.ones((8, 4)), groups=np.array(["a", "b"] * 4), prompts=np.eye(4), k=2, **CONTROLS)
-REFUSED = [
+
+
+def score_nan(evidence):
+    return dict.fromkeys(evidence.model.heads, np.nan)
+
+
+INVALID_ARGUMENTS = [
     (ccs.bias, {"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
     *((ccs.bias, {"seed": seed}, f"from 0, not {seed!r}") for seed in (-1, True, 1.5, "3", None)),
     *((ccs.bias, {"top": top}, f"K is {top!r}, but") for top in (float("nan"), float("inf"), "x")),
@@ -27,8 +33,8 @@ REFUSED = [
     (ccs.bias, {"occupations": {"judge", "nurse"}}, "list of strings, not set"),
     (ccs.bias, {"occupations": {"judge": "nurse"}}, "list of strings, not dict"),
     (ccs.bias, {"gallery": np.zeros((2, 2))}, "name or path, or an opened dataset, not ndarray"),
-    (ccs.localize, {"method": lambda _: {Head(5, 0): 1.0}}, "a finite score for each"),
-    (ccs.localize, {"method": lambda of: dict.fromkeys(of.model.heads, np.nan)}, "a finite score for each"),
+    (ccs.localize, {"method": lambda _: {Head(5, 0): 1.0}, "max_images": 12}, "a finite score for each"),
+    (ccs.localize, {"method": score_nan, "max_images": 12}, "a finite score for each"),
     (ccs.bias, {"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
     (ccs.bias, {"occupations": []}, "At least one occupation"),
     (ccs.bias, {"top": 0}, "K is 0"),
@@ -43,15 +49,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "change", "why"), REFUSED)
-def test_questions_about_a_gallery(function, change, why, tiny_model, gallery):
-    with pytest.raises(InputError, match=why):
-        function(tiny_model, **{"gallery": gallery, **change})
+@pytest.mark.parametrize(("function", "arguments", "message"), INVALID_ARGUMENTS)
+def test_invalid_arguments_are_rejected(function, arguments, message, tiny_model, gallery):
+    with pytest.raises(InputError, match=message):
+        function(tiny_model, **{"gallery": gallery, **arguments})
 
 
-def test_other_questions(tiny_model, gallery, random_images):
+def test_other_invalid_arguments_are_rejected(tiny_model, gallery, random_images):
     classify, sets = partial(ccs.classify, tiny_model), ablation_sets.make_ablation_sets
-    for ask, why in (
+    for call, message in (
         (lambda: classify(random_images(3), ["cat", ""]), "place 1 is empty"),
         (lambda: classify([], "cat"), "no images"),
         (lambda: classify([Image.new("RGB", (0, 5))], "cat"), "Image 0 can't be used: it has no pixels"),
@@ -66,5 +72,5 @@ def test_other_questions(tiny_model, gallery, random_images):
         (lambda: sets(SCORES, 5, HeadSet(SCORES), 0, 1, kinds=["hihg"]), "'hihg'"),
         (lambda: sets(SCORES, 5, HeadSet([Head(5, 1)]), 0, 1), r"L5\.H0 cannot be ablated"),
     ):
-        with pytest.raises(InputError, match=why):
-            ask()
+        with pytest.raises(InputError, match=message):
+            call()
