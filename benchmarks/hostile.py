@@ -219,7 +219,7 @@ def part(seconds: float, is_hostile: bool, process: int) -> tuple[list[float], l
     """Run the visitors for a time, and read the server's memory meanwhile.
 
     Args:
-        seconds: How long they click.
+        seconds: Duration of the clicks.
         is_hostile: Add the hostile visitor.
         process: The server's process id.
 

@@ -92,7 +92,7 @@ class HeadChange:
 
     @property
     def effect(self) -> str:
-        """What happens to the head, in a word: "ablated", "scaled", "replaced", or "edited"."""
+        """The kind of change, in a word: "ablated", "scaled", "replaced", or "edited"."""
         if self.attribute:
             return "edited"
         return "ablated" if self.ablates else "replaced" if self.replacement else "scaled"
@@ -119,8 +119,8 @@ class HeadChange:
 
 Changes = Mapping[Head, HeadChange | float | str] | Iterable[Head]
 Means = Mapping[str, Mapping[Head, Any]]
-"""What replaces heads' outputs: MEAN -> head -> mean [T, d]; ERASE and an attribute -> head -> map [d + 1, d]
-(`ccs.model.editing`). All are float32."""
+"""Replacements of heads' outputs, float32: MEAN -> head -> mean [T, d]; ERASE and an attribute -> head ->
+map [d + 1, d] (`ccs.model.editing`)."""
 
 
 class HeadSet(Set[Head]):
@@ -244,7 +244,7 @@ def _split_names(text: str) -> list[str]:
 
 
 Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
-"""What callers may give for heads: see `Intervention.from_heads`."""
+"""The forms of heads that callers can pass: see `Intervention.from_heads`."""
 
 
 class Intervention(HeadSet):

@@ -94,4 +94,4 @@ class Part:
 
 
 BarMaker = type[tqdm] | RunBar
-"""What makes a bar: called with `desc` and `total`, it returns a context with `update(n)`."""
+"""A function that makes a bar: called with `desc` and `total`, it returns a context with `update(n)`."""

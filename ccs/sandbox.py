@@ -47,7 +47,7 @@ def run(
     Args:
         function: A function of a module.
         args: Its arguments.
-        title: What it reads, to begin a sentence.
+        title: A noun for what the worker reads, which begins an error message.
         seconds: Maximum processor time in seconds.
         memory: Maximum number of bytes of memory, above the worker's own.
         answer: Maximum number of bytes of its value.

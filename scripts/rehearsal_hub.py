@@ -72,7 +72,7 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
 
     Args:
         hub: The mock Hub, which receives the repositories.
-        folder: Where the repositories are made.
+        folder: Folder in which the repositories are made.
         data: The folder of datasets on disk.
     """
     from ccs.data import SOURCES

@@ -107,7 +107,7 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
     """Format the table of `score`, one line per method.
 
     Args:
-        table: From `scoring.table`.
+        table: Table from `scoring.table`.
         track: Track of its models. Default: planted heads.
     """
     figure, second, *_ = track.figures

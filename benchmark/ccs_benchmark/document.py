@@ -128,7 +128,7 @@ def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: 
     """Format a score of a method with its interval; a dash if it has none.
 
     Args:
-        table: From `scoring.table`.
+        table: Table from `scoring.table`.
         method: A row of the table.
         figure: A column of the table.
         digits: Number of decimals.

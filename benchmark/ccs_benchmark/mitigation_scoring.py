@@ -82,7 +82,7 @@ class BaseImages:
 
         Args:
             people: The faces, which depend on the seed only.
-            seed: Of the split.
+            seed: Random seed for the split.
         """
         if seed not in self._fresh:
             self._fresh[seed] = self.base.trunk(people)
@@ -106,7 +106,7 @@ class ScoredHalf(Half):
 
     Args:
         subject, attribute, seed: As for `Half`.
-        images: Of the model's base.
+        images: Images embedded by the model's base.
     """
 
     def __init__(self, subject: Subject, attribute: str, seed: int, images: BaseImages) -> None:

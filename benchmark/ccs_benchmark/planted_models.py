@@ -42,7 +42,7 @@ class Truth(Planted):
     Attributes:
         base: The base model.
         shares: Attribute -> head -> share of the logit gap removed if this head gets its original weights.
-        drawn: How the heads were chosen.
+        drawn: The rule by which the heads were chosen.
         seed: The seed of the training.
         pictures: Training images per head.
         rate: The learning rate.

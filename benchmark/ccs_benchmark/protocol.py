@@ -118,7 +118,7 @@ def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
     TEXTSPAN and CCS aren't counted, because they are computed once per model.
 
     Args:
-        method: From evidence to scores.
+        method: Function from evidence to scores.
         evidence: The half that it sees.
 
     Returns:
@@ -177,7 +177,7 @@ def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Me
 
     Args:
         name: Name in messages.
-        method: From evidence to a score per head.
+        method: Function from evidence to a score per head.
 
     Returns:
         A method that raises InputError if the user's method fails or doesn't score every head.

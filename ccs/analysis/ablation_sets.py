@@ -230,7 +230,7 @@ def make_ablation_sets(
             kind: The kind, such as `high` or `concept`.
             ablated: The heads.
             number: The seed with which they were drawn, if they were.
-            argument: What the kind applies to, such as a concept; empty for kinds without one.
+            argument: Argument of the kind, such as a concept; "" for kinds without one.
         """
         name = str(AblationName(kind, at_k, argument))
         if ablated:

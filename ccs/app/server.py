@@ -177,7 +177,7 @@ def launch(server: gr.Server, host: str | None, port: int | None) -> str:
     """Start to serve in the background.
 
     Args:
-        server: From `make_server`.
+        server: The server from `make_server`.
         host: The address to serve at.
         port: The port, by default the first free one from 7860.
 

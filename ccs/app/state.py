@@ -41,7 +41,7 @@ def require_choice(value: str, allowed: Collection[str], name: str) -> None:
     Args:
         value: Untrusted text.
         allowed: The values to choose from.
-        name: What is chosen, for the error, such as "view".
+        name: A noun for the error message, such as "view".
     """
     if value not in allowed:
         choices = ", ".join(filter(None, allowed))

@@ -160,7 +160,7 @@ def format_parts(parts: pd.DataFrame, name: str) -> str:
     """Format how changes of a model move the general and the occupation-specific preference, or "".
 
     Args:
-        parts: From `ccs.analysis.preference.part_rows`.
+        parts: Table from `ccs.analysis.preference.part_rows`.
         name: The column that says what was changed.
     """
     if parts.empty:

@@ -47,9 +47,9 @@ class Claim:
     """One printed number.
 
     Attributes:
-        measure: Where its counterpart is. A table of results ("pruning", "retrieval", "bias"), or the scores:
-            number of heads of a level ("level"), share of heads by score ("ccs", or "alone" by one judge),
-            number of high heads with a label ("label"), or concentrated concept ratio ("ccr").
+        measure: The place of its counterpart: a table of results ("pruning", "retrieval", "bias"), or the
+            scores: number of heads of a level ("level"), share of heads by score ("ccs", or "alone" by one
+            judge), number of high heads with a label ("label"), or concentrated concept ratio ("ccr").
         ablation: Name of the ablation set, or the counted level or label.
         k: Texts per head; for "ccs" and "alone" the score.
         digits: Decimals printed.

@@ -74,7 +74,7 @@ def _read(model: str, name: str) -> bytes | None:
 
 
 class FirstScreen(NamedTuple):
-    """What Start and Bias first need of a bundled model (`scripts/first_screen.py` writes it).
+    """The data of a bundled model that Start and Bias show first (`scripts/first_screen.py` writes them).
 
     Attributes:
         weights: The hash of the model's weights.

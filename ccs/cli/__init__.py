@@ -1,1 +1,1 @@
-"""What all commands share: options, and how a command parses them and ends."""
+"""Parts that all commands share: options, parsing, and exit status."""

@@ -49,7 +49,7 @@ def unset(stands_for: str, metavar: str | None = None) -> Parameter:
     """Describe an option whose default is empty.
 
     Args:
-        stands_for: What the empty value stands for, such as "all".
+        stands_for: The meaning of the empty value, such as "all".
         metavar: Name of the value, by default its type.
     """
     return Parameter(show_default=lambda value: format_default(value) or stands_for or None, metavar=metavar)
@@ -60,7 +60,7 @@ def describe(text: str, default: str = "", metavar: str | None = None) -> Parame
 
     Args:
         text: A noun phrase with its unit.
-        default: What an empty value stands for, such as "all".
+        default: The meaning of an empty value, such as "all".
         metavar: Name of the value, by default its type.
     """
     return Parameter.combine(Parameter(help=text), unset(default, metavar))

@@ -157,7 +157,7 @@ class DatasetRecord:
         large: Whether only a part is fetched if only a part is needed.
         untrusted: Whether it is read in the sandbox.
         sample: The number of images drawn by default; 0 for all.
-        verified: How the id and the columns were checked.
+        verified: The way in which the id and the columns were checked.
     """
 
     name: str

@@ -54,7 +54,7 @@ def read_parquet(
     Args:
         files: The files by path, in order.
         record: The set's record. For unlabeled images (kind "images"), no other columns are read.
-        source: Where the rows come from.
+        source: The origin of the rows, for messages.
         max_rows: Maximum number of rows, the same number from each file, in evenly spaced row groups; by
             default all rows.
 

@@ -70,7 +70,7 @@ class Rows:
 
     Attributes:
         name: The set's name, in messages.
-        source: Where the rows come from.
+        source: The origin of the rows, for messages.
         count: The number of rows.
         read: Returns a row's encoded image; raises OSError if the row has none.
         columns: Name -> cells, one per row: texts, numbers, or None.
@@ -196,7 +196,7 @@ def of_plain(fields: Mapping[str, Any], name: str, source: str) -> Rows:
     Args:
         fields: The result of `Rows.load`.
         name: The set's name.
-        source: Where the rows come from.
+        source: The origin of the rows, for messages.
     """
     return Rows(**{**fields, "read": partial(_in_memory, fields["read"]), "name": name, "source": source})
 

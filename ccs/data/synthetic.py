@@ -69,7 +69,7 @@ def _worker(s: Scene, occupation: str, gender: str, tone: str) -> Scene:
 
     Args:
         s: The scene.
-        occupation: What the adult works as.
+        occupation: The adult's occupation.
         gender: Gender presentation.
         tone: Skin tone.
     """

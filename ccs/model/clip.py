@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
 
         Args:
             x: The tokens [n, T, W].
-            attn_mask: What is added to the scores [T, T].
+            attn_mask: Mask that is added to the scores [T, T].
         """
         normed = self.ln_1(x)
         x = x + self.attn(normed, normed, normed, need_weights=False, attn_mask=attn_mask)[0]
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
 
         Args:
             x: The tokens [n, T, W].
-            attn_mask: What is added to the scores [T, T].
+            attn_mask: Mask that is added to the scores [T, T].
         """
         for block in self.resblocks:
             x = block(x, attn_mask)

@@ -1,4 +1,4 @@
-"""What callers give for images and texts: sequences that are read item by item, and pixels."""
+"""Images and texts from callers: sequences that are read item by item, and pixels."""
 
 import operator
 from collections.abc import Mapping, Set

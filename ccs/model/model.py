@@ -168,7 +168,7 @@ class Model(Side):
 
     @property
     def logit_bias(self) -> float | None:
-        """What is added to the scaled cosines (SigLIP), or None."""
+        """The number that is added to the scaled cosines (SigLIP), or None."""
         bias = getattr(self.clip, "logit_bias", None)
         return None if bias is None else float(bias.detach())
 

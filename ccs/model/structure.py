@@ -13,11 +13,11 @@ from ccs.heads import ENCODERS, IMAGE, TEXT, HeadSet
 from ccs.model.interception import projection_name
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module", "base_layer")
-"""Where torch.compile, the parallel wrappers, checkpointing, and adapters (peft) keep a module."""
+"""Attributes in which torch.compile, parallel wrappers, checkpointing, and adapters (peft) keep a module."""
 _ENCODERS = {IMAGE: ("vision_tower", "vision_model", "visual"), TEXT: ("text_model", "text")}
-"""Where models keep their encoders."""
+"""Attributes in which models keep their encoders."""
 _HOLDERS = ("model", "clip")
-"""Where models with their own head keep the model that has the encoders."""
+"""Attributes in which models with their own head keep the model that has the encoders."""
 
 
 def unwrapped(module: Any) -> Any:

@@ -58,8 +58,8 @@ class Collection:
 
     Attributes:
         models: The results by the model's name.
-        source: Where they are from, in words.
-        notices: What could not be read.
+        source: Their origin, in words.
+        notices: Results that could not be read, with the reason.
     """
 
     models: Mapping[str, Results]
@@ -127,7 +127,7 @@ def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collecti
 
     Args:
         folder: The folder.
-        source: Where it is from, in words.
+        source: The origin of the folder, in words.
         notices: Notices to begin with.
     """
     models, all_notices = dict[str, Results](), list(notices)

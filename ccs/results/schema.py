@@ -28,11 +28,11 @@ VERSION = 6
 ABLATION_KEY = ("model", "weights", "ablation", "seed")
 """Key columns that identify the model and the ablated heads of a row, not which result it holds."""
 TOP_SHARE = "top share: "
-"""How names of the bias metric "a group's share of an occupation's top K" begin; the group follows."""
+"""The beginning of names of the bias metric "a group's share of the top K"; the group follows."""
 ONE_POOL = " (one-pool)"
-"""How the name of a set ends if its images show occupations and every occupation ranks all of them."""
+"""The end of the name of a set whose images show occupations, if every occupation ranks all of them."""
 AS_PUBLISHED = " (as-published)"
-"""How the name of a set of clips ends if they are retrieved as in the paper."""
+"""The end of the name of a set of clips that are retrieved as in the paper."""
 
 PRECOMPUTED = (Path(__file__).parents[1] / "precomputed").resolve()
 """The bundled tables: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
@@ -49,7 +49,7 @@ class Column:
     Attributes:
         name: Its name.
         kind: Type of the values: "text", "int", "float", or "bool".
-        meaning: What it holds, for the docs.
+        meaning: Meaning of the values, for the docs.
         nullable: True if cells may be empty or NaN.
         one_of: The allowed values; empty allows any.
         below: Whole numbers from 0 to less than this; 0 allows any.

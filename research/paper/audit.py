@@ -43,7 +43,7 @@ class Check:
 
     Attributes:
         statement: The claim.
-        source: Where the paper makes it.
+        source: The place of the claim in the paper.
         note: Context, or what the cells can't test.
         holds: Number of cells that support the claim.
         of: Number of cells.

@@ -49,7 +49,7 @@ class Tested:
         question: A key of `QUESTIONS`.
         subject: The dataset or model.
         effect: The difference; accuracy in percentage points.
-        alike: What random sets share with the high heads; None without random sets.
+        alike: The property in which random sets match the high heads; None without random sets.
         n_heads: Number of high heads.
         adjusted: P-value, adjusted for all tests of this kind in one table.
     """

@@ -70,7 +70,7 @@ def which_encoder(
     """Split the group score gap of rankings for occupations between the image and the text encoder.
 
     Args:
-        model: From `ccs.load`.
+        model: A model from `ccs.load`.
         people: Gallery to rank for its occupations.
         pictures: Gallery with the occupation that each image shows, such as world/counterfactuals.
             Groups have equal weights.

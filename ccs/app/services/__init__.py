@@ -1,1 +1,1 @@
-"""What the app's views share: models, galleries, examples, analyses, and results."""
+"""Models, galleries, examples, analyses, and results that the app's views share."""

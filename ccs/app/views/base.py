@@ -70,7 +70,7 @@ def empty(title: str, text: str) -> Markup:
     """Return what stands in the place of a figure that can't be shown.
 
     Args:
-        title: What is missing.
+        title: The name of the missing figure.
         text: The reason, and what to do about it.
     """
     return render("empty.html", title=title, text=text)

@@ -110,7 +110,7 @@ def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
     Args:
         images: Embeddings [images, d].
         prompt: Embedding [d].
-        n: At most as many as there are images.
+        n: Number of images to return, at most all.
     """
     return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
 

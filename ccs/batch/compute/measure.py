@@ -30,7 +30,7 @@ from ccs.results import queries, schema
 
 Row = dict[str, Any]
 Detail = Literal["means", "skew", "all"]
-"""What is measured: main numbers (for the many random sets), MaxSkew (for single heads), or all."""
+"""The measured numbers: the main ones (for the many random sets), MaxSkew (for single heads), or all."""
 Embeddings = Callable[[HeadSet], np.ndarray]
 """Returns the embeddings [n, D] of the images with these heads ablated."""
 
@@ -202,7 +202,7 @@ class _People:
     """The rows of one attribute of a gallery, the baseline first.
 
     Attributes:
-        task: What is ranked.
+        task: The ranking question.
         names: The columns that all rows share.
     """
 

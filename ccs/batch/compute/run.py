@@ -44,7 +44,7 @@ class Run:
 
     Attributes:
         tables: The rows of each table.
-        errors: How exact fast paths are; see `largest_errors`.
+        errors: The largest errors of fast paths (`largest_errors`).
         precision: The changes that half precision makes on a sample, if it was checked.
         chance: CCS@0 ... CCS@k of random texts, if scored by tags.
         notices: Ablation sets that were left out, and why.

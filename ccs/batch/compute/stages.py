@@ -244,10 +244,10 @@ class Store:
     """The stages of one model's run.
 
     Attributes:
-        folder: Where they are.
+        folder: The folder of the stages.
         processes: The processes of the run.
         bar: Makes the bar of a stage's progress.
-        seconds: How long each part took, of those done in this run.
+        seconds: Part -> its duration, for the parts done in this run.
     """
 
     folder: Path
