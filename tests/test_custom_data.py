@@ -1,4 +1,4 @@
-"""Every job with custom models, images, texts, methods, and judges; the paper's study, rehearsed small."""
+"""All commands with custom models, images, texts, methods, and judges; a small rehearsal of the paper."""
 
 import os
 import shlex
@@ -31,15 +31,15 @@ COMMANDS = (
 
 
 def score_gap(evidence):
-    """Score heads by how far apart the groups' mean contributions lie along the prompts."""
+    """Score heads by the distance between the groups' mean contributions along the prompts."""
     _, contributions = evidence.seen
     first, others = (contributions[mask].mean(0) for mask in (evidence.codes == 0, evidence.codes != 0))
     return dict(zip(evidence.model.heads, np.abs((first - others) @ evidence.prompts.T).mean(1), strict=True))
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, random_images):
-    folder = tmp_path_factory.mktemp("study")
+def workspace(tmp_path_factory, random_images):
+    folder = tmp_path_factory.mktemp("workspace")
     write_tiny_model(folder / "my_clip")
     write_images(folder / "pets", random_images(84)[60:], ["cat", "dog"])
     people = {"file": write_images(folder / "faces", random_images(60)), "gender": ["she", "he", "they"] * 20}
@@ -48,16 +48,16 @@ def study(tmp_path_factory, random_images):
     return folder
 
 
-def command(line):
-    """The exit code of a line `clip-ccs ...`, run in this process."""
+def run_line(line):
+    """Run a line `clip-ccs ...` in this process and return its exit code."""
     return command_line.main(shlex.split(line)[1:])
 
 
-def test_every_job_runs_with_custom_data(study, random_images, monkeypatch, capsys):
-    monkeypatch.chdir(study)
+def test_all_commands_accept_custom_data(workspace, monkeypatch, capsys):
+    monkeypatch.chdir(workspace)
     with LLMServer(provider="compatible") as server:
         for line in COMMANDS:
-            assert command(line.replace("URL", server.base_url)) == 0, line
+            assert run_line(line.replace("URL", server.base_url)) == 0, line
         assert server.requests
     capsys.readouterr()
     gallery = ccs.open_gallery("faces", attribute="gender")
@@ -67,30 +67,30 @@ def test_every_job_runs_with_custom_data(study, random_images, monkeypatch, caps
     options = {"attribute": "gender", "occupations": "judge, nurse, cook, pilot", "preserve": "pets"}
     assert len(ccs.localize("my_clip", "faces", **options, method=score_gap).effects) > 0
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
-    first_results = results.read_results(study / "results" / "my_clip")
+    first_results = results.read_results(workspace / "results" / "my_clip")
     assert set(first_results.table("pruning")["dataset"]) == {"pets"}
     assert set(first_results.table("bias")["dataset"]) == {"faces"}
-    assert len(results.read_results(study / "judged" / "my_clip").manifest["judges"]) == 2
+    assert len(results.read_results(workspace / "judged" / "my_clip").manifest["judges"]) == 2
 
-    # A run's tables replace those of an earlier one.
-    again = f"{COMPUTE} --out results"
-    assert command(f'{again} --dataset pets --ablate "L5.H1 L5.H2"') == 0
+    # A second run replaces the tables of the first.
+    rerun = f"{COMPUTE} --out results"
+    assert run_line(f'{rerun} --dataset pets --ablate "L5.H1 L5.H2"') == 0
     assert "no longer has the earlier results of faces: name all" in capsys.readouterr().out
-    replaced = results.read_results(study / "results" / "my_clip")
+    replaced = results.read_results(workspace / "results" / "my_clip")
     assert [entry["name"] for entry in replaced.manifest["sets"]] == ["pets"]
     assert not len(replaced.table("bias"))
 
-    # Another model of the same last name is refused.
-    write_tiny_model(study / "other" / "my_clip", seed=5)
-    before = (study / "results" / "my_clip" / "manifest.json").read_bytes()
-    assert command(again.replace("my_clip", "other/my_clip")) == 2
+    # Another model with the same last name is rejected.
+    write_tiny_model(workspace / "other" / "my_clip", seed=5)
+    before = (workspace / "results" / "my_clip" / "manifest.json").read_bytes()
+    assert run_line(rerun.replace("my_clip", "other/my_clip")) == 2
     assert "has tables of other weights named 'my_clip'" in capsys.readouterr().err
-    assert (study / "results" / "my_clip" / "manifest.json").read_bytes() == before
+    assert (workspace / "results" / "my_clip" / "manifest.json").read_bytes() == before
 
 
 @pytest.mark.weekly
-def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
-    # A process of its own: the Hub's client reads its address when it is imported.
+def test_paper_rehearsal_has_no_missing_results(tmp_path):
+    # In a new process, because the Hub's client reads its address at import.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     command = "-m", "scripts.rehearse", "--small", "--folder", tmp_path
     assert "\n0 missing results." in run_python(*command, env=environment | {"OMP_NUM_THREADS": "1"})

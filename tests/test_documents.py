@@ -1,7 +1,4 @@
-"""Every command of README and docs is understood by what it names, and the first of them runs as it stands.
-
-What each command does is tested where its code is. A command that nothing here understands fails.
-"""
+"""README and docs: their commands parse, their links and examples work, and the demo runs."""
 
 import doctest
 import importlib
@@ -23,12 +20,23 @@ from tests.support.processes import ROOT, run_python, start_app
 from tests.support.visitor import Visitor
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-# Not this project's commands:
-OTHERS = ("pip", "git", "ollama", "echo", "export", "for", "done", "hf", "./run ruff", "./run mkdocs")
+# Commands of other programs:
+EXTERNAL_COMMANDS = (
+    "pip",
+    "git",
+    "ollama",
+    "echo",
+    "export",
+    "for",
+    "done",
+    "hf",
+    "./run ruff",
+    "./run mkdocs",
+)
 
 
-def commands():
-    """The commands in all fenced blocks of shell, as words without the variables set before them."""
+def read_commands():
+    """Read the commands in all fenced shell blocks, without leading variable assignments."""
     words_by_command = {}
     fenced = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
     for path in DOCUMENTS:
@@ -38,18 +46,18 @@ def commands():
             words = shlex.split(line, comments=True)
             while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                 del words[0]
-            if words and words[0] not in OTHERS and shlex.join(words[:2]) not in OTHERS:
+            if words and words[0] not in EXTERNAL_COMMANDS and shlex.join(words[:2]) not in EXTERNAL_COMMANDS:
                 words_by_command.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
     return words_by_command
 
 
-COMMANDS = commands()
+COMMANDS = read_commands()
 
 
 @pytest.mark.parametrize(
     "command", [name for name in COMMANDS if not name.endswith(("run demo", "run test", "--version"))]
 )
-def test_a_command_is_understood(command):
+def test_documented_command_parses(command):
     words = [word for word in COMMANDS[command] if word != "..."]
     if words[0] == "clip-ccs":
         command_line.command(words[1]).parse(words[2:])
@@ -60,18 +68,18 @@ def test_a_command_is_understood(command):
         module.main.parse(argv)
 
 
-def test_links_of_documents_lead_somewhere_and_variables_are_read():
+def test_document_links_and_variables_exist():
     code = "".join(path.read_text("utf-8") for path in (ROOT / "ccs").rglob("*.py"))
     for path in (*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "docs" / "llms.txt"):
         text = path.read_text("utf-8")
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-            there = link.startswith(("http:", "https:")) or (path.parent / link).exists()
-            assert there, f"{path.name}: {link}"
+            exists = link.startswith(("http:", "https:")) or (path.parent / link).exists()
+            assert exists, f"{path.name}: {link}"
         variables = set(re.findall(r"\bCCS_[A-Z]+\b", text))
         assert {name for name in variables if f'"{name}"' not in code} == set(), path.name
 
 
-def test_every_option_has_a_user():
+def test_options_page_lists_every_option():
     table = (ROOT / "docs" / "options.md").read_text("utf-8")
     rows = re.findall(r"^\| `--([\w-]+)` \| ([\w, ]+) \| .+ \|$", table, re.MULTILINE)
     documented = {(command, option) for option, commands in rows for command in commands.split(", ")}
@@ -87,7 +95,7 @@ REVIEW = (ROOT / "docs" / "independent-checks.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("section", REVIEW.split("\n## ")[1:], ids=lambda section: section.partition("\n")[0])
-def test_independent_checks_print_what_stands_below_them(section, tmp_path, monkeypatch, capsys):
+def test_independent_check_prints_documented_output(section, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if "organism-whole" in section:
         assert "clip-ccs export --model organism --out organism-whole" in REVIEW
@@ -98,23 +106,23 @@ def test_independent_checks_print_what_stands_below_them(section, tmp_path, monk
     assert capsys.readouterr().out == expected
 
 
-def printed(cell):
-    """What a cell of a notebook says, without pictures and bars."""
+def read_output(cell):
+    """Read the text output of a notebook cell, without images and progress bars."""
     outputs = [output for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
     return "".join(output.get("text") or output.data["text/plain"] for output in outputs)
 
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("path", sorted(notebooks.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs(path):
-    book, shipped = notebooks.run_notebook(path), nbformat.read(path, 4)
-    assert [*map(printed, book.cells)] == [*map(printed, shipped.cells)]
-    assert shipped.cells[0].attachments[notebooks.PICTURE]["image/png"]
+def test_notebook_reproduces_stored_outputs(path):
+    executed, stored = notebooks.run_notebook(path), nbformat.read(path, 4)
+    assert [*map(read_output, executed.cells)] == [*map(read_output, stored.cells)]
+    assert stored.cells[0].attachments[notebooks.PICTURE]["image/png"]
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """The repository with an environment in which everything is installed: this one."""
+    """Make a copy of the repository, with symbolic links, that uses the current environment."""
     folder = tmp_path / "clone"
     (folder / ".venv").mkdir(parents=True)
     for path in ROOT.iterdir():
@@ -127,23 +135,22 @@ def clone(tmp_path):
     return folder
 
 
-def test_the_demo_computes_and_opens(clone):
+def test_demo_computes_tables_and_opens_app(clone):
     assert "README.md: ./run demo" in COMMANDS
     small = ("--max-images", "12", "--workers", "0", "--suite", "none")
     with (
-        start_app(os.environ, ["./run", "demo", *small], clone) as (address, words),
+        start_app(os.environ, ["./run", "demo", *small], clone) as (address, output),
         Visitor(address) as page,
     ):
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
-        bundled = page.open(model="organism-control", tab="classify")["left"]
-        assert " of 5, " in bundled  # whose tables are still there
+        bundled_model = page.open(model="organism-control", tab="classify")["left"]
+        assert " of 5, " in bundled_model  # its tables are still there
         assert "1 head off" in page.post("heads/toggle", head="L5.H3").wait()["strip"]
         for path in ("api", "gradio_api/mcp/"):
-            assert f"{address}{path}" in words
+            assert f"{address}{path}" in output
 
 
-def test_the_site_is_built_strictly(tmp_path):
-    """Without a broken link, and with the names of `ccs` and all that the reference lists."""
+def test_site_builds_strictly_with_all_public_names(tmp_path):
     options = "--strict", "--quiet", "--site-dir", tmp_path
     run_python("-m", "mkdocs", "build", *options, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     page = (tmp_path / "reference" / "index.html").read_text("utf-8")
@@ -156,19 +163,19 @@ def test_the_site_is_built_strictly(tmp_path):
 
 
 SLOW = {"compare", "localize", "mitigate", "search"}
-"""Questions that take minutes; their tests are in tests/analysis."""
+"""Functions that take minutes; tests/analysis tests them."""
 NAMES = sorted({name for name in ccs.__all__ if not name.endswith("Table")} - SLOW)
 MODULES = [name for modules in site_pages.MODULES.values() for name in modules]
-MODULES.remove("ccs.analysis.carriers")  # that of localize
+MODULES.remove("ccs.analysis.carriers")  # its example calls localize
 
 
 @pytest.mark.parametrize("name", [*NAMES, *MODULES])
-def test_names_of_ccs_and_public_modules_have_examples_that_give_what_they_show(name):
-    """What a module gives to `ccs` runs under its name there."""
+def test_public_name_has_passing_doctest(name):
     documented = getattr(ccs, name) if name in NAMES else importlib.import_module(name)
-    known = {public: getattr(ccs, public) for public in ccs.__all__} if name in NAMES else None
-    tests = [test for test in doctest.DocTestFinder().find(documented, name, globs=known) if test.examples]
+    scope = {public: getattr(ccs, public) for public in ccs.__all__} if name in NAMES else None
+    tests = [test for test in doctest.DocTestFinder().find(documented, name, globs=scope) if test.examples]
     assert tests
     for test in tests:
+        # Objects of a module that `ccs` exports run as cases of `ccs`.
         if name in NAMES or test.name.removeprefix(f"{name}.").split(".")[0] not in NAMES:
             assert not doctest.DocTestRunner().run(test).failed, test.name

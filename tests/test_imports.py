@@ -1,4 +1,4 @@
-"""The house stays as docs/architecture.md draws it: imports go one way, in no circles."""
+"""Imports follow the layers of docs/architecture.md, without circles."""
 
 import ast
 import os
@@ -12,20 +12,20 @@ import grimp
 from tests.support.processes import ROOT, run_python
 
 
-def test_imports_go_one_way():
-    # In a process of its own: import-linter's logging configuration silences every logger that is there.
+def test_imports_follow_layers():
+    # In a subprocess, because import-linter's logging configuration disables all existing loggers.
     command = Path(sys.executable).with_name("lint-imports"), "--no-cache"
     run_python(*command, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmark'}"})
 
 
-def test_no_module_imports_itself_in_a_circle():
+def test_no_circular_imports():
     graph = grimp.build_graph("ccs", cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     TopologicalSorter(imported).prepare()
 
 
-def test_what_scripts_benchmarks_research_and_documents_import_of_the_product_is_there():
-    """Some run once a month, and import in functions, where nobody would notice a name that has moved."""
+def test_imports_of_scripts_and_documents_resolve():
+    """Some run once a month and import in functions, so a renamed import would go unnoticed."""
     folders = ("scripts", "benchmark", "benchmarks", "research")
     sources = [path.read_text("utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, what works without its extras, what is said of what does not; the Space."""
+"""The wheel: its files, its dependencies, and errors about missing extras."""
 
 import os
 import re
@@ -23,9 +23,9 @@ from tests.support.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 README = (ROOT / "README.md").read_text("utf-8")
-SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
-ALONE = """
+SNIPPET, SNIPPET_OUTPUT = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+REQUIRED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub
+PROGRAM = """
 import sys
 from pathlib import Path
 from PIL import Image
@@ -40,10 +40,10 @@ model, image = ccs.load("organism"), Image.new("RGB", (64, 64), "red")
 off, texts = ccs.HeadSet.parse("L7.H1"), ["red", "a dog", "blue"]
 spans = ccs.textspan(ccs.collect_moments(model, [[image] * 8]), texts, model.embed_texts(texts), k=2)
 print(ccs.__file__, *model.embed_images([image], off).shape, len(spans[ccs.Head(7, 1)]))
-for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
-            lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.app.server")):
+for call in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
+             lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.app.server")):
     try:
-        ask()
+        call()
     except MissingExtra as error:
         print(error)
 for name in {names!r}:
@@ -66,29 +66,29 @@ def wheel(tmp_path_factory):
     return next(out.glob("*.whl"))
 
 
-def hidden(*extras):
-    """The modules that these extras bring."""
-    wanted, always = ({requirement.name for requirement in _requirements(of)} for of in (extras, ()))
-    return {name.replace("-", "_") for name in wanted - always} - NEEDED
+def modules_of(*extras):
+    """List the modules that only these extras install."""
+    of_extras, always = ({requirement.name for requirement in _requirements(of)} for of in (extras, ()))
+    return {name.replace("-", "_") for name in of_extras - always} - REQUIRED
 
 
-def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet_with_it(wheel, tmp_path):
-    """On the wheel, where the packages of all extras are hidden, then of all but data's."""
+def test_wheel_without_extras_names_missing_extra(wheel, tmp_path):
+    """Hide the packages of all extras, then of all except `data`."""
     assert "`pip install '.[data]'`" in README
-    others = ("all", "app", "judges", "report")
+    other_extras = ("all", "app", "judges", "report")
     venv.create(tmp_path / "alone", symlinks=True)
     site = next(tmp_path.glob("alone/lib/python*/site-packages"))
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
-    # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
-    hide = f"import sys; sys.modules.update(dict.fromkeys({hidden('data', *others)!r}))"
-    (site / "ours.pth").write_text(f"{Path(find_spec('torch').origin).parents[1]}\n{hide}\n", "utf-8")
-    of_data = hidden("data", *others) - hidden(*others)
-    command = [tmp_path / "alone/bin/python", "-c", ALONE.format(names=of_data, snippet=SNIPPET)]
+    # In a .pth file, because an environment can't replace Debian's own sitecustomize.
+    hide = f"import sys; sys.modules.update(dict.fromkeys({modules_of('data', *other_extras)!r}))"
+    (site / "packages.pth").write_text(f"{Path(find_spec('torch').origin).parents[1]}\n{hide}\n", "utf-8")
+    data_modules = modules_of("data", *other_extras) - modules_of(*other_extras)
+    command = [tmp_path / "alone/bin/python", "-c", PROGRAM.format(names=data_modules, snippet=SNIPPET)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert done.stdout.endswith(SAID), done.stderr
+    assert done.stdout.endswith(SNIPPET_OUTPUT), done.stderr
     location, *shape = re.search(r"^(\S+ccs/__init__.py) (.+)$", done.stdout, re.MULTILINE)[0].split()
     assert Path(location).is_relative_to(tmp_path)
     assert shape == ["1", "160", "2"]
@@ -97,23 +97,25 @@ def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet
     assert done.stderr.startswith("error: The app needs the package gradio, which is not installed: run ")
 
 
-def test_the_wheel_holds_what_ships(wheel):
+def test_wheel_contains_package_files(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     tables = {f"ccs/precomputed/organism/{file}" for file in ("manifest.json", "bias.parquet")}
     assert {"ccs/py.typed", *tables} <= names
     assert check_wheel.top_level(wheel) == {"ccs"}
-    ours = [path for path in ROOT.glob("ccs/**/*") if path.is_file() and path.parent.name != "__pycache__"]
-    assert {str(path.relative_to(ROOT)) for path in ours} <= names
+    source_files = [
+        path for path in ROOT.glob("ccs/**/*") if path.is_file() and path.parent.name != "__pycache__"
+    ]
+    assert {str(path.relative_to(ROOT)) for path in source_files} <= names
 
 
 def test_versions_agree():
-    """Those of changelog, citation, pyproject.toml and a tag."""
+    """The changelog, citation, pyproject.toml, and a tag name one version."""
     assert check_version.version_problems() == []
     problems = check_version.version_problems("v9.9.9")
     assert [problem.partition(" has ")[0] for problem in problems][:1] == ["The tag"]
 
 
-def test_what_is_imported_is_asked_for():
+def test_imported_packages_are_declared():
     extras = PROJECT["optional-dependencies"].keys() - {"docs", "test"}
     names = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
     distributions = packages_distributions() | {"pydantic_core": ["pydantic"]}
@@ -130,7 +132,7 @@ def _requirements(extras):
     return [requirement for requirement in requirements if requirement.name != PROJECT["name"]]
 
 
-def test_files_that_workflows_name_exist():
+def test_files_named_in_workflows_exist():
     texts = [path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")]
     paths = re.findall(r"(?<![\w/.])(?:tests|scripts|benchmark)/[\w/.]+", "\n".join(texts))
     assert paths

@@ -40,19 +40,19 @@ def filler_names(path):
 
 
 @pytest.mark.parametrize("package", LIMITS)
-def test_filler_names_become_fewer(package):
+def test_filler_names_stay_within_limit(package):
     modules = list((ROOT / package).rglob("*.py"))
     lines = sum(path.read_text("utf-8").count("\n") for path in modules)
     assert 1000 * sum(map(filler_names, modules)) / lines <= LIMITS[package]
 
 
 @pytest.mark.parametrize("package", [*LIMITS, "benchmarks"])
-def test_entries_of_docstrings_begin_with_a_capital_letter(package):
+def test_docstring_entries_are_capitalized(package):
     texts = [path.read_text("utf-8") for path in (ROOT / package).rglob("*.py")]
     assert [match[0] for text in texts if (match := LOWER_CASE.search(text))] == []
 
 
 @pytest.mark.parametrize("path", sorted(DOCUMENTS), ids=lambda path: path.name)
-def test_pages_use_the_glossary(path):
+def test_documents_avoid_outdated_terms(path):
     text = path.read_text("utf-8").casefold()
     assert [phrase for phrase in PHRASES if phrase in text] == []

@@ -1,4 +1,4 @@
-"""One model, one server and one browser for all tests of the page."""
+"""One model, server, and browser for all tests of the app."""
 
 from tests.support.app_fixtures import app, model, screen
 from tests.support.browser_fixtures import browser_tab, served_app, visit

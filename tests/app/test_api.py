@@ -1,4 +1,4 @@
-"""The public API: by gradio_client, by curl, and by an MCP client, its numbers are the library's."""
+"""The public API gives the library's results to gradio_client, curl, and an MCP client."""
 
 import asyncio
 import base64
@@ -26,15 +26,15 @@ def client(served_app):
     return Client(served_app[1], verbose=False)
 
 
-def test_every_function_is_described(client):
+def test_api_describes_every_function(client):
     info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(info) == {f"/{name}" for name in api.FUNCTIONS}
     assert all(endpoint["description"] for endpoint in info.values())
-    kinds = {parameter["type"]["type"] for endpoint in info.values() for parameter in endpoint["parameters"]}
-    assert kinds == {"string", "integer", "array"}
+    types = {parameter["type"]["type"] for endpoint in info.values() for parameter in endpoint["parameters"]}
+    assert types == {"string", "integer", "array"}
 
 
-def test_gradio_client_gets_the_numbers_of_the_library(client, model):
+def test_gradio_client_matches_library(client, model):
     rows = client.predict(["judge", "nurse"], SMALL_GALLERY, "gender", "L6.H1", api_name="/measure_bias")
     table = ccs.bias(model, small_gallery(), ["judge", "nurse"], attribute="gender", ablate="L6.H1").rows
     columns = ["occupation", "metric", "before", "after"]
@@ -48,7 +48,7 @@ def test_gradio_client_gets_the_numbers_of_the_library(client, model):
         assert (shares.argmax(axis=1) == data.labels).mean() == pytest.approx(table[column][0])
 
 
-def test_the_tables_and_rankings_are_those_of_the_page(served_app, client, model):
+def test_tables_and_rankings_match_library(served_app, client, model):
     app = served_app[0]
     assert {row["model"] for row in client.predict(api_name="/list_models")} == set(app.models)
     (row,) = [row for row in client.predict(api_name="/head_scores") if row["head"] == "L5.H3"]
@@ -78,15 +78,15 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "words"), ERRORS)
-def test_errors_are_sentences(client, name, arguments, words):
+@pytest.mark.parametrize(("name", "arguments", "message"), ERRORS)
+def test_invalid_call_returns_clear_error(client, name, arguments, message):
     with pytest.raises(AppError) as error:
         client.predict(**arguments, api_name=f"/{name}")
-    assert words in str(error.value)
+    assert message in str(error.value)
     assert "Traceback" not in str(error.value)
 
 
-def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
+def test_mcp_client_matches_library(served_app, model):
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
@@ -98,22 +98,25 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
             await session.initialize()
             question = {"occupations": ["judge"], "gallery": SMALL_GALLERY, "attribute": "gender"}
             answer = await session.call_tool("measure_bias", question)
-            refused = await session.call_tool("head_scores", {"model": "nothing"})
-            return {tool.name: tool for tool in (await session.list_tools()).tools}, answer, refused
+            error = await session.call_tool("head_scores", {"model": "nothing"})
+            return {tool.name: tool for tool in (await session.list_tools()).tools}, answer, error
 
-    tools, answer, refused = asyncio.run(call())
+    tools, answer, error = asyncio.run(call())
     assert set(tools) == set(api.FUNCTIONS)
     schema = json.dumps(tools["measure_bias"].inputSchema)
     assert 'such as ["judge", "nurse"]' in schema.replace('\\"', '"')
     rows = json.loads(answer.content[0].text)
-    wanted = ccs.bias(model, small_gallery(), ["judge"], attribute="gender").rows
-    assert [row["after"] for row in rows] == pytest.approx(list(wanted["after"]))
-    assert "There is no model 'nothing' here" in refused.content[0].text
+    expected = ccs.bias(model, small_gallery(), ["judge"], attribute="gender").rows
+    assert [row["after"] for row in rows] == pytest.approx(list(expected["after"]))
+    assert "There is no model 'nothing' here" in error.content[0].text
 
 
-def test_the_examples_of_the_docs_run(served_app):
+def test_documented_api_examples_run(served_app):
     blocks = re.findall(r"^```(python|shell|json)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
-    code = {kind: block.replace("http://127.0.0.1:7860/", served_app[1]) for kind, block in reversed(blocks)}
+    code = {
+        language: block.replace("http://127.0.0.1:7860/", served_app[1])
+        for language, block in reversed(blocks)
+    }
     exec(code["python"], scope := {})
     assert scope["rows"][0]["metric"] == "MaxSkew"
     if shutil.which("curl"):

@@ -1,4 +1,4 @@
-"""The caches of slow calls stay within their limits."""
+"""The caches of models, embeddings, tables, and sessions, and their limits."""
 
 import copy
 import os
@@ -24,16 +24,16 @@ from scripts import first_screen
 from tests.support import app_sample, processes
 
 
-def test_at_most_two_models_are_kept(tiny_model, monkeypatch):
+def test_model_cache_holds_two_models(tiny_model, monkeypatch):
     monkeypatch.setattr(ccs, "load", lambda *_, **__: copy.copy(tiny_model))
     cache = ModelCache("abc", lambda name: ())
-    first, second, again, _ = map(cache.get, "abac")
-    assert again is first
+    first, second, first_again, _ = map(cache.get, "abac")
+    assert first_again is first
     assert [name in cache.loaded for name in "abc"] == [True, False, True]
     assert cache.get("b") is not second
 
 
-def test_what_is_kept_has_one_bound_in_bytes():
+def test_cache_evicts_least_recently_used_entry():
     cache, computed = Cache(12_000), []
 
     def embed(number):
@@ -44,33 +44,33 @@ def test_what_is_kept_has_one_bound_in_bytes():
         return cache.get(("seen", number), compute)
 
     assert [embed(number)[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
-    assert computed == [1, 2, 3, 2]  # two fit: the one that was not used for longest goes
+    assert computed == [1, 2, 3, 2]  # two arrays fit
     large = np.zeros(12_000, np.uint8)
     assert cache.get(("large",), lambda: large) is large
-    assert cache.get(("large",), list) == []  # it wasn't kept
+    assert cache.get(("large",), list) == []  # too large to be cached
 
 
-@pytest.mark.parametrize(("count", "sign"), [(24, "x"), (1, "🎨")])
-def test_keys_count_too(count, sign):
-    """A key may take more than its value: the heads that are off, and texts of wide signs."""
+@pytest.mark.parametrize(("count", "character"), [(24, "x"), (1, "🎨")])
+def test_cache_limit_includes_keys(count, character):
+    """A key of heads or of wide characters may be larger than its value."""
     cache = Cache(limit := 2**19)
     tracemalloc.start()
     for first in range(1000):
         heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
-        cache.get(("pruned", f"{first}{1000 * sign}", heads), int)
-    took, _ = tracemalloc.get_traced_memory()
+        cache.get(("pruned", f"{first}{1000 * character}", heads), int)
+    traced_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert took < limit
+    assert traced_bytes < limit
 
 
-def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
+def test_cache_limit_includes_tables_and_examples(app, tmp_path):
     for key in (keys := ["0" * 16, "1" * 16]):
         app_sample.write_app_results(tmp_path / key, "organism", "f" * 64)
     tables = results.read_results(next((tmp_path / keys[0]).iterdir()))
     assert size_of(tables) > sum(table.memory_usage(deep=True).sum() for table in tables.tables.values())
     size = size_of(ModelRecords(**vars(tables)))
     analyses = Analyses(tmp_path, Cache(int(1.5 * size)))
-    first, second = (analyses.records(key) for key in keys)  # of the two one fits
+    first, second = (analyses.records(key) for key in keys)  # only one fits
     assert analyses.records(keys[1]) is second
     assert analyses.records(keys[0]) is not first
     example = app.example("photographs:0", "organism")
@@ -78,12 +78,12 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     assert app.example("photographs:0", PHOTO) is not example
 
 
-def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_weights(monkeypatch):
-    monkeypatch.setattr(galleries, "open_gallery", ccs.open_gallery)  # all faces and pictures
+def test_stored_first_screen_matches_model_and_weights(monkeypatch):
+    monkeypatch.setattr(galleries, "open_gallery", ccs.open_gallery)  # no smaller samples
     monkeypatch.setattr(galleries, "PICTURES", 300)
     (facts, computed), stored = first_screen.compute(), bundled.first_screen(first_screen.MODEL)
     assert (stored.weights, repr(stored.logit_scale)) == (facts["weights"], facts["logit_scale"])
-    assert stored.values.keys() == computed.keys()  # these weights, these images, and the head on the screen
+    assert stored.values.keys() == computed.keys()
     for key, values in computed.items():
         np.testing.assert_allclose(stored.values[key], values, atol=2e-5)  # CPUs round differently
     handle = ModelCache((), lambda name: ()).get(first_screen.MODEL)
@@ -91,29 +91,29 @@ def test_the_stored_first_screen_is_what_the_model_computes_and_serves_no_other_
     assert replace(handle, load=trained.load) == trained
     faces = synthetic.bias_set("faces")
     images = Images(("world/faces", faces.fingerprint), faces.images[:2], Cache())
-    assert len(images.embed(trained, HeadSet())) == len(faces.images)  # it is stored
+    assert len(images.embed(trained, HeadSet())) == len(faces.images)  # stored
     changed = ccs.load(first_screen.MODEL)
     changed.clip.visual.proj.data *= 2
     assert len(images.embed(ModelHandle.from_model(changed), HeadSet())) == 2
     bundled.first_screen.cache_clear()
-    monkeypatch.setattr(bundled, "sha256", lambda file: "")  # another file of weights
+    monkeypatch.setattr(bundled, "sha256", lambda file: "")  # the weights differ
     assert bundled.first_screen(first_screen.MODEL) is None
     bundled.first_screen.cache_clear()
 
 
-def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
+def test_session_eviction_starts_with_busiest_address(monkeypatch):
     monkeypatch.setattr(session, "MAX_SESSIONS", 20)
     sessions = session.Sessions()
-    sessions.keep("honest", honest := session.Session("a"))
+    sessions.keep("single", single := session.Session("a"))
     for number in range(205):
         sessions.keep(f"page {number}", session.Session("b"))
-    assert sessions.find("honest") is honest
+    assert sessions.find("single") is single
     assert [sessions.find(f"page {number}") is None for number in (199, 200, 204)] == [True, False, False]
-    sessions.keep("large", session.Session("c", fairer="x" * session.MAX_BYTES))  # bytes count too
+    sessions.keep("large", session.Session("c", fairer="x" * session.MAX_BYTES))  # over the limit in bytes
     assert sessions.find("large") is None
-    assert sessions.find("honest")
+    assert sessions.find("single")
     monkeypatch.setattr(session, "UNUSED_SECONDS", 0)
-    assert sessions.find("honest") is None
+    assert sessions.find("single") is None
 
 
 HEAPS = """
@@ -134,10 +134,10 @@ for size in (0, 2**22):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
 @pytest.mark.parametrize("bound", ["", "bound_memory()"])
-def test_threads_share_two_heaps_and_large_blocks_have_their_own_only_if_memory_is_bound(bound):
-    """By default each thread gets a heap, and blocks up to the size of one that was freed lie in heaps."""
+def test_bound_memory_shares_heaps_and_maps_large_blocks(bound):
+    """By default each thread has a heap, and glibc raises its threshold for separate blocks after a free."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    printed = processes.run_python("-c", HEAPS.replace("{bound}", bound), env=env)
-    assert (printed.count("<heap nr=") == 4) == bool(bound)
-    before, after = re.findall('type="mmap" count="(.*?)"', printed)
+    output = processes.run_python("-c", HEAPS.replace("{bound}", bound), env=env)
+    assert (output.count("<heap nr=") == 4) == bool(bound)
+    before, after = re.findall('type="mmap" count="(.*?)"', output)
     assert (before != after) == bool(bound)

@@ -1,4 +1,4 @@
-"""The forms of the app: what they do, and that a bad one changes nothing. Heads of the text encoder."""
+"""The forms of the app: their effects, the rejection of invalid ones, and heads of the text encoder."""
 
 import re
 import shlex
@@ -30,15 +30,15 @@ from tests.support.app_fixtures import (
 )
 
 
-def test_a_conclusive_search_is_the_claim(app):
-    searched = app.records("organism").claim
-    assert searched.conclusive
-    assert app.records("organism").influential_heads == searched.heads
+def test_claim_comes_from_conclusive_search(app):
+    claim = app.records("organism").claim
+    assert claim.conclusive
+    assert app.records("organism").influential_heads == claim.heads
     control = app.records("organism-control").claim
     assert control is None or not control.conclusive
 
 
-def test_a_bounded_number_of_steps_can_be_undone(app, screen):
+def test_undo_history_is_bounded(app, screen):
     before = screen.state.ablate
     submit_form(screen, "heads/ablate", ablate=str(app.records("organism").presets["Letters"]))
     assert {app.records("organism").head(head).concept for head in screen.state.ablate} == {"Letters"}
@@ -49,7 +49,7 @@ def test_a_bounded_number_of_steps_can_be_undone(app, screen):
     assert len(screen.session.past) == controls.MAX_HISTORY
 
 
-def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
+def test_edited_head_matches_library_and_toggles(app, model, screen):
     screen.change(gallery=SMALL_GALLERY, attribute="skin tone")
     edit = "L6.H1 L7.H2=erase:skin tone"
     assert 'aria-pressed="false">Erase skin tone<' in regions(screen)["left"]
@@ -67,8 +67,8 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     library = ccs.bias(model, people, names, attribute="skin tone", ablate=edit)
     measured = query.embed_query(screen, query.BiasQuery.from_state(app, screen.state)).measure(screen)
     for metric in query.SHOWN_METRICS:
-        ours, theirs = (table.of(metric)["after"] for table in (measured, library))
-        assert ours.to_dict() == pytest.approx(theirs.to_dict(), abs=1e-6)
+        actual, expected = (table.of(metric)["after"] for table in (measured, library))
+        assert actual.to_dict() == pytest.approx(expected.to_dict(), abs=1e-6)
     submit_form(screen, "heads/toggle", head="L7.H2")
     assert screen.state.ablate == HeadSet.parse("L6.H1")
     submit_form(screen, "heads/change", heads="L7.H2=erase:skin tone")
@@ -79,8 +79,7 @@ def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
     assert str(screen.state.ablate) == edit
 
 
-def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
-    """On the other half of the people."""
+def test_mitigation_comparison_matches_library(app, model, monkeypatch):
     monkeypatch.setattr(carriers, "STEPS", 5)
     names = ("judge", "artist", "teacher", "nurse")
     address = {
@@ -99,8 +98,8 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
         subject, "gender", {name: mitigations.METHODS[name] for name in bias.COMPARED_METHODS}
     )
     columns = ["before", "after", "low", "difference_high"]
-    ours = pd.DataFrame(read_figure("fairer", screen))[columns].replace("", "nan").astype(float)
-    pd.testing.assert_frame_equal(ours, library.rows[columns], atol=1e-6)
+    displayed = pd.DataFrame(read_figure("fairer", screen))[columns].replace("", "nan").astype(float)
+    pd.testing.assert_frame_equal(displayed, library.rows[columns], atol=1e-6)
     options = screen.session.fairer[1].values["comparison"].options
     fitted = [str(options[name].fitted.heads) for name in bias.COMPARED_METHODS]
     assert fitted == [str(library.options[name].fitted.heads) for name in bias.COMPARED_METHODS]
@@ -111,7 +110,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch):
         assert name != "export" or str(Intervention.parse(str(settings.ablate))) in fitted
 
 
-BAD_FORMS = [
+INVALID_FORMS = [
     ("heads/inspect", {"head": "L7.H0 L7.H1"}, "'L7.H0 L7.H1'"),
     ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
     ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
@@ -125,16 +124,16 @@ BAD_FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "fields", "words"), BAD_FORMS)
-def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
+@pytest.mark.parametrize(("path", "fields", "message"), INVALID_FORMS)
+def test_invalid_form_is_rejected(app, path, fields, message):
     screen = open_screen(app, {"tab": "classify", "gallery": SMALL_GALLERY})
     with pytest.raises(InputError) as error:
         submit_form(screen, path, **fields)
-    assert words in str(error.value)
+    assert message in str(error.value)
     assert len(str(error.value)) < 250
 
 
-def test_planted_heads_are_marked_and_are_the_claim(app):
+def test_planted_heads_are_marked_and_claimed(app):
     heads = ccs_benchmark.truth("organism-planted-04").heads
     claim = app.records("organism-planted").claim
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
@@ -147,31 +146,31 @@ def test_planted_heads_are_marked_and_are_the_claim(app):
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == len(heads) == 3
 
 
-BOTH = "L7.H2 T2.H0 T3.H1"
+IMAGE_AND_TEXT_HEADS = "L7.H2 T2.H0 T3.H1"
 
 
-def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
+def test_text_head_ablation_matches_library(app, model):
     screen = open_screen(app, {"tab": "classify", "ablate": "L7.H2"})
     submit_form(screen, "heads/encoder", encoder="T")
     assert [row["head"] for row in read_figure("heads", screen)] == [str(head) for head in model.text_heads]
     for head in ("T3.H1", "T2.H0"):
         submit_form(screen, "heads/toggle", head=head)
-    assert screen.state.ablate == HeadSet.parse(BOTH)
+    assert screen.state.ablate == HeadSet.parse(IMAGE_AND_TEXT_HEADS)
     measured, example = classify.measure_answers(screen), classify.shown_example(screen)
     images = [image.pixels for image in screen.images.originals]
-    shares_shown = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
-    for side, off in enumerate(("", BOTH)):
-        with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
+    displayed_shares = measured.rows[["before", "after"]].to_numpy().reshape(len(images), -1, 2)
+    for side, ablate in enumerate(("", IMAGE_AND_TEXT_HEADS)):
+        with ccs.ablate(model, HeadSet.parse(ablate)):  # the slow reference
             texts = inputs.embed_names(model, example.classes, example.templates)
-            cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
-        assert shares_shown[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
-    assert np.abs(shares_shown[..., 1] - shares_shown[..., 0]).max() > 1e-3
+            cosines = model.embed_images(images, HeadSet.parse(ablate).of_encoder("L")) @ texts.T
+        assert displayed_shares[..., side] == pytest.approx(model.probabilities(cosines), abs=2e-5)
+    assert np.abs(displayed_shares[..., 1] - displayed_shares[..., 0]).max() > 1e-3
     after_lines = [line for line in run_snippet(VIEWS["classify"].program(screen)) if "after" in line]
-    for row, shares in zip(after_lines, shares_shown[..., 1], strict=True):
+    for row, shares in zip(after_lines, displayed_shares[..., 1], strict=True):
         assert row.split(", ")[0] == f"after {example.classes[shares.argmax()]} {shares.max():.4f}"
 
 
-def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
+def test_head_link_selects_its_encoder_grid(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
         screen = open_screen(app, {"tab": "heads", "head": head})
         grid = regions(screen)["left"]

@@ -1,4 +1,4 @@
-"""The views without a browser: whole pages, and their figures against the library and slow, obvious code."""
+"""The views without a browser, and their figures compared with the library and with slow references."""
 
 import re
 from dataclasses import replace
@@ -26,16 +26,16 @@ from tests.support.app_fixtures import (
     check_html,
     make_sibling_app,
     open_screen,
+    read_figure,
     run_snippet,
     small_gallery,
 )
-from tests.support.app_fixtures import read_figure as saved
 
 
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
-@pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
-def test_every_view_is_whole(app, tab, off):
-    screen = open_screen(app, {"tab": tab, "ablate": off, "gallery": SMALL_GALLERY})
+@pytest.mark.parametrize("ablate", ["", "L4.H5 L7.H5"])
+def test_view_renders_valid_html(app, tab, ablate):
+    screen = open_screen(app, {"tab": tab, "ablate": ablate, "gallery": SMALL_GALLERY})
     for html in regions(screen).values():
         check_html(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
@@ -43,7 +43,7 @@ def test_every_view_is_whole(app, tab, off):
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
 
 
-def test_paradox_answers_over_all_datasets(app):
+def test_paradox_averages_differences_over_datasets(app):
     key, tables = ["ablation", "seed", "heads"], app.collection.models["organism"]
     top1 = tables.table("pruning").query("metric == 'top1' and subset == ''")
     skew = tables.table("bias").query("dataset == 'world/faces' and metric == 'MaxSkew mean'")
@@ -52,41 +52,41 @@ def test_paradox_answers_over_all_datasets(app):
     assert (axes.gallery, axes.attribute, axes.quality) == ("world/faces", "gender", "")
     single = paradox.read_axes(app, "organism", quality := axes.qualities[0], "gender")
     for points, accuracy in ((axes.points, top1), (single.points, top1[top1["dataset"] == quality])):
-        ours = points[points["model"] == "organism"].fillna({"seed": -1}).set_index(key)
+        displayed = points[points["model"] == "organism"].fillna({"seed": -1}).set_index(key)
         for column, table in (("accuracy", accuracy), ("MaxSkew", skew)):
             expected = table.fillna({"seed": -1}).groupby(key)["difference"].mean()
-            np.testing.assert_allclose(ours[column], expected[ours.index])
+            np.testing.assert_allclose(displayed[column], expected[displayed.index])
     page = regions(open_screen(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
 
 
-def test_a_mean_is_over_the_same_datasets_for_all_models():
+def test_paradox_means_use_common_datasets():
     rows = [("quick", "subjects", -0.1), ("full", "subjects", -0.2), ("full", "food", -0.6)]
     frame = pd.DataFrame(rows, columns=["model", "dataset", "difference"])
     frame = frame.assign(weights="w", ablation="high", seed=None, heads="L0.H0", n_heads=1)
     means = paradox.mean_of_sets(frame, ["subjects"]).set_index("model")["difference"]
     assert means.to_dict() == {"quick": -0.1, "full": -0.2}
     means = paradox.mean_of_sets(frame, ["subjects", "food"]).set_index("model")["difference"]
-    assert means.to_dict() == {"full": pytest.approx(-0.4)}  # quick wasn't measured on food
+    assert means.to_dict() == {"full": pytest.approx(-0.4)}  # "quick" has no result on food
 
 
-def test_the_answer_compares_with_random_sets_of_the_same_size():
+def test_paradox_compares_with_size_matched_random_sets():
     frame = {"model": "m", "ablation": ["high", *["random"] * 40], "seed": [None, *range(40)]}
     rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 40)]})
     high, ranked = paradox.contrast(rows, "m")
     assert (high, ranked.value, ranked.rank) == (-0.5, pytest.approx(-0.4), 1)
     assert ranked.p_value <= 0.05
-    for same in (rows[:10], rows.assign(difference=-0.1)):  # of 10 sets it is 1/10 at least
-        assert not paradox.contrast(same, "m")[1].p_value <= 0.05
+    for inconclusive in (rows[:10], rows.assign(difference=-0.1)):  # 10 sets can't give p < 0.1
+        assert not paradox.contrast(inconclusive, "m")[1].p_value <= 0.05
     assert paradox.contrast(rows[:4], "m") is None
-    (high, low), _ = paradox.published_changes()  # the means of tables 5 and 8
+    (high, low), _ = paradox.published_changes()  # the means of Tables 5 and 8
     assert high < low < 0
 
 
 @pytest.mark.parametrize("with_text", [True, False])
 @pytest.mark.parametrize("seed", range(4, 8))
-def test_extremes_are_the_ends_of_the_ranking(with_text, seed):
-    """By a text or, without one, by the direction of most variance, whose longer end is first."""
+def test_extremes_are_ends_of_ranking(with_text, seed):
+    """Rank by a text or, without one, by the first principal component, its longer end first."""
     rng = np.random.default_rng(seed)
     direct = rng.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
     text, centered = rng.normal(size=6) if with_text else None, direct - direct.mean(0)
@@ -101,7 +101,7 @@ def test_extremes_are_the_ends_of_the_ranking(with_text, seed):
     np.testing.assert_allclose(highest[0][1], scores[order[0]] / np.std(scores))
 
 
-def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, model):
+def test_bias_ranks_images_within_occupation_pool(app, model):
     pools = np.array(["judge", "poet"] * 20)
     gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
     pools_app = App(app.collection, [gallery])
@@ -116,7 +116,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, mod
     assert {*pools[bias_view.first_images(screen, embedded, {}).rows["image"]]} == {"poet"}
 
 
-def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
+def test_bias_view_splits_preference_change(app, model):
     gallery, names, off = small_gallery(), ["judge", "nurse"], HeadSet.parse("L6.H1 L7.H2")
     query = {"tab": "bias", "gallery": SMALL_GALLERY, "attribute": "gender", "occupations": "\n".join(names)}
     screen = open_screen(app, {**query, "ablate": str(off)})
@@ -127,14 +127,14 @@ def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
     scores = [cosines(prompts, of) for of in units]
     (expected,) = preference.measure_part_changes(scores, task, draws=query_view.DRAWS)
     html = regions(screen)["main"]
-    for ours, theirs in ((changes.general, expected.general), (changes.specific, expected.specific)):
-        known = pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-4)
-        assert (ours.value, ours.low, ours.high) == known
-        value, low, high = (number(end, 2, sign=True) for end in (ours.value, ours.low, ours.high))
+    for displayed, reference in ((changes.general, expected.general), (changes.specific, expected.specific)):
+        estimate = (displayed.value, displayed.low, displayed.high)
+        assert estimate == pytest.approx((reference.value, reference.low, reference.high), abs=1e-4)
+        value, low, high = (number(end, 2, sign=True) for end in estimate)
         assert f'</th><td class="num">{value} <span class="ci">({low} to {high})</span>' in html
 
 
-def test_the_program_of_bias_prints_what_is_shown(app):
+def test_bias_program_prints_displayed_values(app):
     query = {"tab": "bias", "ablate": "L6.H1 L7.H2=0.3 T2.H0", "gallery": SMALL_GALLERY}
     screen = open_screen(app, {**query, "occupations": "judge\nnurse"})
     code = VIEWS[screen.state.tab].program(screen)
@@ -142,19 +142,19 @@ def test_the_program_of_bias_prints_what_is_shown(app):
     assert source in code
     rows = run_snippet(code.replace(source, "small"), small=small_gallery())
     measured = embed_query(screen, BiasQuery.from_state(app, screen.state)).measure(screen)
-    rows_shown = measured.rows.itertuples()
-    page_values = {(row.occupation, row.metric): (row.before, row.after) for row in rows_shown}
+    displayed_rows = measured.rows.itertuples()
+    page_values = {(row.occupation, row.metric): (row.before, row.after) for row in displayed_rows}
     for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
-        at = rows.index(metric) + 3  # below the names of the columns and of the lines
-        for name, before, after, _ in map(str.split, rows[at : at + 3]):
+        first = rows.index(metric) + 3  # after the names of columns and rows
+        for name, before, after, _ in map(str.split, rows[first : first + 3]):
             assert (float(before), float(after)) == pytest.approx(page_values[name, metric], abs=6e-5)
-    for row in saved("groups", screen):
+    for row in read_figure("groups", screen):
         (line,) = [line.split() for line in rows if line.split()[0] == row["group"]]
         shares = [float(row[name]) for name in ("before", "after", "pool")]
         assert list(map(float, line[1:])) == pytest.approx(shares, abs=6e-5)
 
 
-def test_maps_on_the_page_are_those_of_the_library(app, model):
+def test_maps_match_library(app, model):
     head, off = Head(6, 2), HeadSet.parse("L4.H1 L6.H2")
     screen = open_screen(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records, pixels = app.records("organism").heads, [image.pixels for image in screen.images.originals]
@@ -168,9 +168,9 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     example = classify.shown_example(screen)
     classes, weights = example.classes, screen.embed_texts(example.classes, example.templates)
     best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
-    for plan, column in ((HeadSet(), -2), (off, -1)):
+    for ablate, column in ((HeadSet(), -2), (off, -1)):
         slow = [
-            heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=plan)[i, 0]
+            heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=ablate)[i, 0]
             for i, (first, second) in enumerate(best)
         ]
         np.testing.assert_allclose(why.rows.iloc[:, column], np.ravel(slow), atol=1e-6)
@@ -178,32 +178,32 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     assert [*why.rows.iloc[:, 1:5].itertuples(index=False, name=None)] == places
 
 
-def test_csv_cells_do_not_run_in_a_spreadsheet():
+def test_csv_escapes_formulas():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
     figure = base.Figure("x", pd.DataFrame(cells, columns=["a", "b"]), {"model": "@m"}, {})
     assert figure.csv() == "a,b,model\n'=cmd(),,'@m\n'-1,,'@m\n-1.5,,'@m\n\"plain, quoted\",x,'@m\n"
 
 
-def test_start_shows_the_claim_on_faces_that_the_search_did_not_see(app, model):
+def test_start_shows_held_out_results_of_claim(app, model):
     claim = app.records("organism").claim
     html = regions(open_screen(app, {"tab": "start", "ablate": str(claim.heads)}))["main"].replace("−", "-")
     after, change = claim.held_out.max_skew, claim.held_out.max_skew_change
     assert f"{after.value - change.value:.2f} → {after.value:.2f}" in html
     assert f"{change.value:+.2f}" in html
     assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in html
-    head, alone = classify.find_story(open_screen(app, {}))
+    head, example = classify.find_story(open_screen(app, {}))
     assert app.records("organism").head(head).concept in html
-    weights = inputs.embed_names(model, alone.classes, alone.templates)
+    weights = inputs.embed_names(model, example.classes, example.templates)
     for off in (HeadSet(), HeadSet([head])):
-        embedded = model.embed_images([alone.images[0].pixels], off)
+        embedded = model.embed_images([example.images[0].pixels], off)
         assert f"{100 * float(model.probabilities(embedded @ weights.T).max()):.1f}%" in html
 
 
-def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
+def test_csv_rows_include_their_settings(app, model):
     off, people = "L6.H1 L7.H2", " | ".join(small_gallery().templates)
     groups = {"gallery": SMALL_GALLERY, "template": people, "attribute": "skin tone", "occupation": "nurse"}
     groups |= {"ablated heads": off}
-    of_start = groups | {"gallery": "world/faces", "attribute": "gender", "occupation": "judge"}
+    start = groups | {"gallery": "world/faces", "attribute": "gender", "occupation": "judge"}
     query = {
         "head": "L7.H2",
         "ablate": off,
@@ -215,10 +215,10 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("heads", "where-L7.H2", {"ablated heads": "L6.H1", "gallery": "", "template": ""}),
         ("classify", "classify", {"ablated heads": off, "template": " | ".join(app.example("").templates)}),
         ("bias", "groups", groups),
-        ("start", "claim", of_start),
+        ("start", "claim", start),
         ("paradox", "paradox", {"gallery": "world/faces", "attribute": "skin tone"}),
     ):
-        for row in saved(name, open_screen(app, {**query, "tab": tab, "attribute": "skin tone"})):
+        for row in read_figure(name, open_screen(app, {**query, "tab": tab, "attribute": "skin tone"})):
             weights = app.records(row["model"]).weights if tab == "paradox" else model.weights_hash
             assert None not in (*row, *row.values()), name
             assert {"weights": weights[:16], **fields}.items() <= row.items(), name
@@ -228,26 +228,26 @@ PROGRAMS = [(tab, "") for tab in ("heads", "classify", "paradox", "start", "abou
 
 
 @pytest.mark.parametrize(("tab", "quality"), [*PROGRAMS, ("paradox", "world/subjects")])
-def test_programs_run(app, tab, quality):
+def test_copied_program_runs(app, tab, quality):
     screen = open_screen(app, {"tab": tab, "ablate": "L6.H1 L7.H2", "quality": quality})
     code = VIEWS[tab].program(screen).replace("ccs.open_gallery('world/faces')", "people")
     lines = run_snippet(code, people=app.galleries.people("world/faces"))
     if tab == "paradox":
         points = paradox.read_axes(app, "organism", quality).points
         points = points[points["model"] == "organism"]
-        ours = {(row.ablation, round(row.accuracy + 1e-9, 5)) for row in points.itertuples()}
+        displayed = {(row.ablation, round(row.accuracy + 1e-9, 5)) for row in points.itertuples()}
         cells = [line.split() for line in lines[1:]]
-        assert ours <= {(name, round(float(change) + 1e-9, 5)) for name, _, change, *_ in cells}
+        assert displayed <= {(name, round(float(change) + 1e-9, 5)) for name, _, change, *_ in cells}
     assert lines
 
 
-def test_views_without_results_and_with_tables_of_other_weights(app, tmp_path):
-    bare = make_sibling_app(app, results.load(tmp_path))
+def test_views_without_matching_tables_show_notice(app, tmp_path):
+    without_tables = make_sibling_app(app, results.load(tmp_path))
     for tab in ("heads", "classify", "bias", "paradox", "about"):
-        page = regions(open_screen(bare, {"tab": tab, "gallery": SMALL_GALLERY}))
+        page = regions(open_screen(without_tables, {"tab": tab, "gallery": SMALL_GALLERY}))
         assert "There are no tables for organism" in page["top"]
         assert page["left"].count('class="cell') == 24
         check_html(page["main"])
     app_sample.write_app_results(tmp_path, "organism", "0" * 64)
-    other = make_sibling_app(app, results.load(tmp_path))
-    assert "computed from other weights" in regions(open_screen(other, {"tab": "about"}))["top"]
+    other_weights = make_sibling_app(app, results.load(tmp_path))
+    assert "computed from other weights" in regions(open_screen(other_weights, {"tab": "about"}))["top"]

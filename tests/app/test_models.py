@@ -1,4 +1,4 @@
-"""The list of models, those that visitors name, the first one, and how the app starts and stops."""
+"""The list of models, slow downloads, and the start and stop of the app."""
 
 import os
 import re
@@ -16,52 +16,52 @@ from tests.support.app_fixtures import make_sibling_app, open_screen, render_scr
 from tests.support.processes import ROOT, run_python, start_app
 
 
-def test_the_list_has_what_is_computed_and_what_is_live(app):
-    fresh_app = make_sibling_app(app, app.collection)  # with models of its own
+def test_model_list_has_computed_then_live_models(app):
+    new_app = make_sibling_app(app, app.collection)
     computed, live = ("organism", "organism-control"), ("organism-planted", "photo", *LIVE_MODELS)
-    assert fresh_app.models == (*computed, *live)
-    screen = open_screen(fresh_app, {"model": "ViT-B-32/openai"})
+    assert new_app.models == (*computed, *live)
+    screen = open_screen(new_app, {"model": "ViT-B-32/openai"})
     html = page.regions(screen, complete=False)
-    # Without tables the grid is what the study printed, before anything is fetched.
+    # Without tables, the grid shows the paper's results before any download.
     assert html["left"].count('class="cell') == 48
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
     submit_form(screen, "heads/ablate", ablate=str(screen.records.presets["high CCS"]))
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
 
 
-def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_one_before_it_starts():
+def test_live_models_exist_and_space_preloads_weights():
     import open_clip
 
-    homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in LIVE_MODELS}
-    assert all(homes.values())
-    assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in homes)
-    weights = f"{homes['ViT-B-32/openai'].rstrip('/')} open_clip_model.safetensors"
+    repositories = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in LIVE_MODELS}
+    assert all(repositories.values())
+    assert all(len(known_encoder(find_model(name)).heads) >= 48 for name in repositories)
+    weights = f"{repositories['ViT-B-32/openai'].rstrip('/')} open_clip_model.safetensors"
     front = (ROOT / "README.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [weights]
 
 
-def test_a_slow_hub_keeps_nobody_from_the_other_models(app, hub, tiny_folder):
+def test_slow_download_does_not_block_other_models(app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
-    fresh_app = session.App(app.collection, places=[name := "hf-hub:user/tiny"])
-    screen = open_screen(fresh_app, {"tab": "classify", "model": "organism"})
+    new_app = session.App(app.collection, places=[name := "hf-hub:user/tiny"])
+    screen = open_screen(new_app, {"tab": "classify", "model": "organism"})
     hub.faults["resolve/main/open_clip_model"] = lambda _: time.sleep(1)
     submit_form(screen, "model", model=name)
 
-    class Impatient(jobs.Job):
+    class CanceledAtFirstRegion(jobs.Job):
         def tell(self, share, doing):
             if self.regions:
                 raise jobs.Canceled
 
     with pytest.raises(jobs.Canceled):
-        page.work(screen, job := Impatient("", dict))
+        page.work(screen, job := CanceledAtFirstRegion("", dict))
     assert f"Loading {name}" in job.regions["main"]
-    fresh_app.model_cache.keep("organism", app.model_cache.get("organism").load())
+    new_app.model_cache.keep("organism", app.model_cache.get("organism").load())
     submit_form(screen, "model", model="organism")
     assert "probability" in render_screen(screen)[0]["main"]
-    assert len(fresh_app.model_cache.get(name).load().heads) == 16  # it went on loading
+    assert len(new_app.model_cache.get(name).load().heads) == 16  # the download continued
 
 
-ENDLESS = """
+ENDLESS_WORK = """
 import torch
 from ccs.app import __main__ as entry
 
@@ -74,10 +74,10 @@ raise SystemExit(entry.main([]))
 """
 
 
-def test_a_stop_during_work_in_pytorch_ends_without_a_fault(tmp_path):
-    """Python's own shutdown ends with abort() then."""
+def test_app_stops_cleanly_during_pytorch_work(tmp_path):
+    """Python's normal shutdown would end with abort() in this state."""
     env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with start_app(env, (sys.executable, "-u", "-c", ENDLESS)) as (_, output):
+    with start_app(env, (sys.executable, "-u", "-c", ENDLESS_WORK)) as (_, output):
         assert "Opens on organism." in output
 
 
@@ -94,5 +94,5 @@ sys.exit("torch" in sys.modules)
 """
 
 
-def test_the_first_pages_need_no_pytorch():
+def test_first_pages_do_not_import_pytorch():
     run_python("-c", FIRST_PAGE)

@@ -1,4 +1,4 @@
-"""The server: pages, fragments, work that is watched or canceled, and uploads."""
+"""The server: pages, changed regions, jobs and their cancellation, and uploads."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from ccs.app import controls, jobs, server, session, views
 from tests.support.datasets_sample import encode_image
 from tests.support.visitor import Visitor
 
-FOREIGN = controls.OTHER_FILES.format("images").partition("'")[2]
+OTHER_FILES_NOTICE = controls.OTHER_FILES.format("images").partition("'")[2]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def visit(client, query=""):
     return Visitor(client).visit(query)
 
 
-def test_a_click_changes_only_what_differs(client):
+def test_click_updates_only_changed_regions(client):
     page = visit(client, "tab=classify").wait()
     page.post("heads/toggle", head="L7.H2").wait()
     assert dict(parse_qsl(page.address))["ablate"] == "L7.H2"
@@ -42,10 +42,10 @@ def test_a_click_changes_only_what_differs(client):
     assert "ablate" not in dict(parse_qsl(page.address))
 
 
-def test_a_bad_form_or_figure_changes_nothing_and_says_so(client):
+def test_invalid_form_or_figure_keeps_screen(client):
     page = visit(client, "tab=classify&ablate=L7.H2").wait()
-    at = dict(parse_qsl(page.post("heads/toggle", head="L9.H9").wait().address))
-    assert at["ablate"] == "L7.H2"
+    address = dict(parse_qsl(page.post("heads/toggle", head="L9.H9").wait().address))
+    assert address["ablate"] == "L7.H2"
     assert "L9.H9 isn&#39;t in organism" in page["top"]
     assert "isn&#39;t in" not in page.post("notices/close").wait()["top"]
     page.post("heads/toggle", head="x" * 60_000).wait()
@@ -54,8 +54,8 @@ def test_a_bad_form_or_figure_changes_nothing_and_says_so(client):
     assert (answer.status_code, answer.text) == (404, "This figure can't be computed now.")
 
 
-def test_work_is_done_in_the_visitors_name(client, monkeypatch):
-    """ZeroGPU reads a visitor's token from the request of the thread that works."""
+def test_job_runs_with_visitor_request(client, monkeypatch):
+    """ZeroGPU reads a visitor's token from the request of the job's thread."""
     tokens, classify = [], views.VIEWS["classify"]
 
     def values(*arguments):
@@ -68,7 +68,7 @@ def test_work_is_done_in_the_visitors_name(client, monkeypatch):
     assert tokens == ["secret"] * 2
 
 
-def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
+def test_view_exception_is_logged_and_page_survives(client, monkeypatch, caplog):
     page = visit(client, "tab=classify").wait()
     monkeypatch.setitem(views.VIEWS, "classify", views.VIEWS["classify"]._replace(values=lambda *_: 1 / 0))
     page.post("heads/ablate", ablate="L7.H1").wait()
@@ -79,7 +79,7 @@ def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
     caplog.clear()
 
 
-def test_images_stay_with_their_page_and_a_link_made_with_them_says_so(client):
+def test_uploaded_images_stay_in_their_session(client):
     page = visit(client, "tab=classify").wait()
     page.post(
         "images/add", files=[("files", ("<b>red.png", encode_image(Image.new("RGB", (40, 40)))))]
@@ -88,48 +88,48 @@ def test_images_stay_with_their_page_and_a_link_made_with_them_says_so(client):
     page.post("images/add", files=[("files", ("bad.png", b"no image"))]).wait()
     assert "bad.png isn&#39;t an image" in page["top"]
     page.post("notices/close")
-    assert "red.png" in page.post("show").wait()["left"]  # a reload
-    assert FOREIGN not in page["top"]
+    assert "red.png" in page.post("show").wait()["left"]  # after a reload
+    assert OTHER_FILES_NOTICE not in page["top"]
     other = visit(client, page.address).wait()
     assert "red.png" not in other["left"]
-    assert FOREIGN in other["top"]
+    assert OTHER_FILES_NOTICE in other["top"]
     assert "images" not in dict(parse_qsl(other.post("show").address))
     assert "red.png" not in page.post("images/example", example="subjects:0").wait()["left"]
     assert "images" not in dict(parse_qsl(page.address))
 
 
 @pytest.fixture
-def slow(monkeypatch):
-    """Work that goes on until it is told to end; what it did."""
-    go_on, log = threading.Event(), []
+def slow_job(monkeypatch):
+    """Replace jobs by one that runs until an event is set; return the event and a list of ended jobs."""
+    finish, ended = threading.Event(), []
 
     def work(screen, job, fresh=True):
         try:
-            while not go_on.wait(0.01):
+            while not finish.wait(0.01):
                 job.regions |= {"main": "half", "top": "", "strip": "", "left": ""}
                 job.tell(0.5, "Thinking")
             return {"main": "whole"}
         finally:
-            log.append("ended")
+            ended.append(screen)
 
     monkeypatch.setattr(server.page, "work", work)
     monkeypatch.setattr(server, "CLICK_SECONDS", 0.1)
-    monkeypatch.setattr(server, "OPEN_SECONDS", 0.5)  # until the work has begun, on a busy machine too
-    yield go_on, log
-    go_on.set()
+    monkeypatch.setattr(server, "OPEN_SECONDS", 0.5)  # a busy machine starts the job late
+    yield finish, ended
+    finish.set()
 
 
-def test_long_work_is_shown_as_it_goes_on(client, slow):
-    go_on, _ = slow
+def test_long_job_shows_progress(client, slow_job):
+    finish, _ = slow_job
     page = visit(client)
     assert "Thinking" in page["status"]
     assert "half" in page["main"]
-    go_on.set()
+    finish.set()
     assert "whole" in page.wait()["main"]
     assert "Thinking" not in page["status"]
 
 
-def test_a_page_is_served_before_the_results_are_there(app):
+def test_page_is_served_while_results_load(app):
     loading = Future()
     with TestClient(server.make_server(session.App(loading))) as client:
         assert "data-busy" in (page := visit(client, "tab=paradox"))["status"]
@@ -137,14 +137,14 @@ def test_a_page_is_served_before_the_results_are_there(app):
         assert "gallery: world/faces" in page.wait()["main"]
 
 
-def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeypatch):
-    _, log = slow
+def test_job_ends_when_replaced_unwatched_or_canceled(client, slow_job, monkeypatch):
+    _, ended = slow_job
     page = visit(client)
     page.post("show")
-    while log.count("ended") < 1:  # the first one was replaced
+    while len(ended) < 1:  # the first job was replaced
         pass
     monkeypatch.setattr(jobs, "UNWATCHED_SECONDS", 0.0)
-    while log.count("ended") < 2:  # nobody asks
+    while len(ended) < 2:  # no browser asks for the second
         pass
     monkeypatch.setattr(jobs, "UNWATCHED_SECONDS", 20.0)
     assert "Canceled" in page.post("show").post("cancel").wait()["status"]
@@ -152,29 +152,29 @@ def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeyp
     assert "Canceled" not in page.post("notices/close").wait()["status"]
 
 
-def test_an_address_that_has_too_much_waits_and_no_other():
-    async def visit():
-        many, go_on = jobs.Jobs(), threading.Event()
+def test_busy_address_waits_without_delaying_others():
+    async def run_jobs():
+        queue, finish = jobs.Jobs(), threading.Event()
 
         def start(client, work=lambda job: {"main": "done"}):
-            many.start(job := jobs.Job(client, work))
+            queue.start(job := jobs.Job(client, work))
             return job
 
         def endless(job):
-            while not go_on.wait(0.005):
+            while not finish.wait(0.005):
                 job.tell(0.0, "")
             return {}
 
         waiting = [start("a", endless) for _ in range(3)]
         await (other := start("b")).finished(60)
         assert other.regions == {"main": "done"}
-        assert sum(job.running for job in waiting) == 2  # nobody else was there when they came
+        assert sum(job.running for job in waiting) == 2  # started while no other address waited
         waiting += [start("a", endless) for _ in range(jobs.JOBS_OF_ADDRESS - 3)]
         assert "Too much" in start("a").regions["main"]
         waiting[1].stopped = waiting[3].stopped = True
-        go_on.set()
+        finish.set()
         for job in waiting:
             await job.finished(60)
             assert job.done
 
-    asyncio.run(visit())
+    asyncio.run(run_jobs())

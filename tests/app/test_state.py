@@ -1,4 +1,4 @@
-"""The screen as a link."""
+"""The state of a screen as a link."""
 
 from urllib.parse import parse_qsl
 
@@ -14,7 +14,7 @@ from ccs.app.state import OWN, State, clean_line, split_texts
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#,'\"", min_size=1, max_size=20).map(clean_line).filter(bool)
 FACTORS = st.sampled_from([0.0, 0.05, 0.3, 1.5, -2.0])
-LEFT_OUT = st.just("")  # or a value
+EMPTY = st.just("")
 STATES = st.builds(
     State,
     tab=st.sampled_from(["heads", "classify", "paradox"]),
@@ -23,25 +23,25 @@ STATES = st.builds(
     | st.dictionaries(HEADS, FACTORS, max_size=5).map(Intervention),
     head=st.none() | HEADS,
     text=st.integers(0, 4),
-    example=LEFT_OUT | st.sampled_from(["subjects:2", "photographs:0"]),
+    example=EMPTY | st.sampled_from(["subjects:2", "photographs:0"]),
     classes=st.lists(WORDS, max_size=4, unique=True).map(tuple),
-    template=LEFT_OUT
+    template=EMPTY
     | st.tuples(WORDS, WORDS).map("{}".join).map(clean_line).filter(lambda text: text.count("{}") == 1),
-    gallery=LEFT_OUT | WORDS.filter(lambda name: not name.startswith(OWN)),
-    attribute=LEFT_OUT | WORDS,
+    gallery=EMPTY | WORDS.filter(lambda name: not name.startswith(OWN)),
+    attribute=EMPTY | WORDS,
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple),
     k=st.integers(0, 9999),
     row=st.integers(0, 200),
-    analysis=LEFT_OUT | WORDS,
+    analysis=EMPTY | WORDS,
 )
 
 
 @given(STATES)
-def test_a_link_gives_the_screen_back(state):
+def test_link_round_trips_state(state):
     assert State(**dict(parse_qsl(state.query()))) == state
 
 
-def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
+def test_link_accepts_only_scaling_and_erasing():
     assert State().query() == ""
     assert State(ablate="") == State()
     assert str(State(ablate="L7.H2=0.3 L6.H1 L5.H0=1").ablate) == "L6.H1 L7.H2=0.3"
@@ -51,7 +51,7 @@ def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
             State(ablate=text)
 
 
-def test_typed_split_texts():
+def test_split_texts_cleans_and_limits_input():
     assert split_texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert split_texts("👩\u200d⚕️, می\u200cخواهم, a\u200bb") == ("👩\u200d⚕️", "می\u200cخواهم", "a b")
     assert split_texts("red, white\nblue\n\n") == ("red, white", "blue")
@@ -64,11 +64,11 @@ def test_typed_split_texts():
         split_texts("x" * 201)
 
 
-def test_internals_never_reach_a_visitor():
-    for error, words in (
+def test_error_messages_hide_internals():
+    for error, message in (
         ("X is absent (ConnectError: [Errno -2] Name (x) not known); try photo.", "X is absent; try photo."),
         ("The file is no zip (BadZipFile: bad).", "The file is no zip."),
         ("It isn't here; put it into $CCS_DATA.", "It isn't here."),
         ("K is 4 (of 3).", "K is 4 (of 3)."),
     ):  # fmt: skip
-        assert for_visitors(error) == words
+        assert for_visitors(error) == message

@@ -1,4 +1,4 @@
-"""The page's app and browsers and the judges' servers, as their own tests have them."""
+"""Fixtures of the app, its browser, and the judges' servers."""
 
 from tests.judges.conftest import server, settings
 from tests.support.app_fixtures import app, model

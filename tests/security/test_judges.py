@@ -1,4 +1,4 @@
-"""Judges that are hostile: each question ends unscored with its cause, or scored as asked; no key travels."""
+"""Malicious judges: replies are scored or unscored with a cause, and API keys stay private."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ccs.judges.panel import Panel
-from tests.judges.conftest import KEY, keys  # noqa: F401 (a fixture of every test)
+from tests.judges.conftest import KEY, keys  # noqa: F401 (an automatic fixture)
 from tests.judges.test_judges_providers import QUESTION, ask, cause_of
 from tests.support.llm_server import (
     LLMServer,
@@ -17,32 +17,32 @@ from tests.support.llm_server import (
     reply_gzip_bomb,
 )
 
-ACTS = {
-    "a reply without end": ([reply_endlessly] * 2, "timeout"),
+REPLIES = {
+    "endless reply": ([reply_endlessly] * 2, "timeout"),
     "no reply": ([never_reply] * 2, "timeout"),
-    "a huge error": ([reply_error(400, "x" * 10**6)], "rejected"),
-    "a reply of two megabytes": ([reply("x" * 2**21)] * 2, "connection"),
-    "a reply that unfolds": ([reply_gzip_bomb] * 2, "connection"),
+    "huge error": ([reply_error(400, "x" * 10**6)], "rejected"),
+    "reply of two megabytes": ([reply("x" * 2**21)] * 2, "connection"),
+    "gzip bomb": ([reply_gzip_bomb] * 2, "connection"),
 }
 
 
-@pytest.mark.parametrize(("acts", "cause"), ACTS.values(), ids=ACTS)
-def test_a_hostile_reply_is_unscored_with_its_cause(server, settings, acts, cause):
+@pytest.mark.parametrize(("replies", "cause"), REPLIES.values(), ids=REPLIES)
+def test_malicious_reply_is_unscored_with_cause(server, settings, replies, cause):
     limits = {"timeout": 0.25} if cause == "timeout" else {}
-    assert cause in cause_of(server, settings, *acts, retries=1, **limits)
+    assert cause in cause_of(server, settings, *replies, retries=1, **limits)
 
 
 @pytest.mark.parametrize("code", [302, 307])
-def test_a_redirect_takes_the_key_to_no_other_host(server, settings, code):
+def test_redirect_does_not_forward_api_key(server, settings, code):
     with LLMServer() as other:
         cause_of(server, settings, *[reply_error(code, headers={"Location": f"{other.url}{server.path}"})])
         assert not other.requests
 
 
-@pytest.mark.parametrize("lie", [-100, 10**30, "many", None])
-def test_odd_usage_opens_no_budget_and_discards_no_answer(server, settings, lie):
-    """A budget counts the tokens of replies; an implausible count is paid as the most it could be."""
-    server.usage = dict.fromkeys(server.usage, lie)
+@pytest.mark.parametrize("token_count", [-100, 10**30, "many", None])
+def test_implausible_usage_keeps_budget_and_answer(server, settings, token_count):
+    """The budget charges the largest possible cost for an implausible token count."""
+    server.usage = dict.fromkeys(server.usage, token_count)
     panel = Panel(server.spec, replace(settings, retries=0, budget=5.0))
     ((judgments,),) = panel.judge([QUESTION])
     assert {judgment.verdict for judgment in judgments} == {True}
@@ -53,11 +53,11 @@ def test_odd_usage_opens_no_budget_and_discards_no_answer(server, settings, lie)
         assert panel.spending.spent < 5
 
 
-def test_what_a_reply_says_is_kept_without_keys_and_as_valid_unicode(server, settings):
+def test_cached_reply_hides_api_key_and_invalid_unicode(server, settings):
     verdict = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
     server.queued_replies.append(reply(json.dumps({f"text_{n}": verdict for n in (1, 2, 3)})))
     judgments = ask(server, settings)
-    answers = [(judgment.verdict, judgment.reason) for judgment in judgments]
-    assert answers == [(True, "Your key is [key] ?.")] * 3
+    verdicts = [(judgment.verdict, judgment.reason) for judgment in judgments]
+    assert verdicts == [(True, "Your key is [key] ?.")] * 3
     assert ask(server, settings) == judgments  # from the cache
     assert len(server.requests) == 1

@@ -1,4 +1,4 @@
-"""Results from strangers: what cannot be read is left out in one sentence, and what is read stays bounded."""
+"""Untrusted results: unreadable ones are skipped with a notice, within bounded memory."""
 
 import shutil
 from dataclasses import replace
@@ -17,40 +17,40 @@ from tests.support.corruptions import delete_file, replace_file, set_json
 from tests.support.results_sample import write_sample_results
 
 MANIFEST = "manifest.json"
-manifest = partial(set_json, MANIFEST)
+set_manifest = partial(set_json, MANIFEST)
 
 
-def table_is(name, change):
-    """Another table, with the hash that belongs to its file."""
+def change_table(name, change):
+    """Change the file of a table, and its hash in the manifest."""
 
-    def spoil(folder):
+    def corrupt(folder):
         path = folder / f"{name}.parquet"
         change(path, pq.read_table(path))
-        manifest(**{f"tables__{name}__sha256": files.sha256(path)})(folder)
+        set_manifest(**{f"tables__{name}__sha256": files.sha256(path)})(folder)
 
-    return spoil
-
-
-def spans_are(change):
-    return table_is("spans", lambda path, table: pq.write_table(change(table), path))
+    return corrupt
 
 
-def column_is(name, value):
-    """This value in all rows."""
+def change_spans(change):
+    return change_table("spans", lambda path, table: pq.write_table(change(table), path))
+
+
+def set_column(name, value):
+    """Set a column to one value."""
 
     def change(table):
         index, values = table.column_names.index(name), pa.array([value] * len(table))
         return table.set_column(index, table.schema.field(name).with_type(values.type), values)
 
-    return spans_are(change)
+    return change_spans(change)
 
 
-def schema_is(**metadata):
-    return spans_are(lambda table: table.replace_schema_metadata(metadata))
+def set_schema(**metadata):
+    return change_spans(lambda table: table.replace_schema_metadata(metadata))
 
 
-def a_cell_in_each_row(path, table):
-    """A cell of a megabyte in each of 10,000 rows, which a dictionary holds once."""
+def write_dictionary_bomb(path, table):
+    """Write 10,000 rows whose cell of a megabyte is stored once, in a dictionary."""
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), ["x" * 2**20])
     columns = {name: table[name].take([0] * 10_000) for name in table.column_names}
     columns = pa.table(columns | {"text": texts})
@@ -59,42 +59,45 @@ def a_cell_in_each_row(path, table):
         writer.add_key_value_metadata(table.schema.metadata)
 
 
-SPOILT = {
+CORRUPTIONS = {
     "no manifest": (delete_file(MANIFEST), "holds no manifest.json"),
-    "a deep manifest": (replace_file(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
+    "deeply nested manifest": (replace_file(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
     "a manifest of nine megabytes": (replace_file(MANIFEST, b" " * 9 * 2**20), "too large for a manifest"),
-    "another schema": (manifest(schema_version=99), "schema version 99"),
-    "no seeds": (manifest(seeds=None), "'seeds': Field required"),
-    "a path": (manifest(model__name="/etc"), "not the name of a model"),
-    "a name with a direction mark": (manifest(model__name="a\u202eb"), "not the name of a model"),
-    "a judge with a list for a name": (manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
-    "a chance of NaN": (manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
-    "a table outside": (manifest(tables={"../../etc/passwd": {}}), "'tables.../../etc/passwd"),
-    "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
-    "a table that is not there": (delete_file("spans.parquet"), "is not there"),
-    "no parquet": (table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)), "cannot be read"),
-    "another table": (schema_is(ccs_table="labels", ccs_schema="0"), "not a table of results under the name"),
-    "no schema of ours": (schema_is(), "not a table of results"),
-    "an older table": (schema_is(ccs_table="spans", ccs_schema="0"), "version 0 and this"),
-    "a column too many": (spans_are(lambda t: t.append_column("x", t["text"])), "has unknown columns: x"),
-    "a column too few": (spans_are(lambda t: t.drop_columns("concept")), "lacks the columns concept"),
-    "texts that are numbers": (column_is("text", 1), "other types"),
-    "a layer of 10^12": (column_is("layer", 10**12), "column layer"),
-    "two million rows": (spans_are(lambda t: t.take([0] * 2_000_000)), "is too large: 2,000,000 rows"),
-    "NaN where no cell is empty": (column_is("share", float("nan")), "empty cells in column share"),
-    "rows of another model": (column_is("model", "other"), "other rows, models, or weights"),
-    "rows of other weights": (column_is("weights", "f" * 16), "other rows, models, or weights"),
-    "another number of rows": (manifest(tables__spans__rows=7), "other rows, models, or weights"),
-    "equal rows": (spans_are(lambda t: t.take([0, 0])), "two rows for"),
+    "another schema": (set_manifest(schema_version=99), "schema version 99"),
+    "no seeds": (set_manifest(seeds=None), "'seeds': Field required"),
+    "path as a model name": (set_manifest(model__name="/etc"), "not the name of a model"),
+    "a name with a direction mark": (set_manifest(model__name="a\u202eb"), "not the name of a model"),
+    "a judge with a list for a name": (set_manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
+    "NaN in chance_ccs": (set_manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
+    "table outside the folder": (set_manifest(tables={"../../etc/passwd": {}}), "'tables.../../etc/passwd"),
+    "wrong hash": (set_manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
+    "missing table": (delete_file("spans.parquet"), "is not there"),
+    "not Parquet": (change_table("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)), "cannot be read"),
+    "table with another name": (
+        set_schema(ccs_table="labels", ccs_schema="0"),
+        "not a table of results under the name",
+    ),
+    "no schema": (set_schema(), "not a table of results"),
+    "an older table": (set_schema(ccs_table="spans", ccs_schema="0"), "version 0 and this"),
+    "extra column": (change_spans(lambda t: t.append_column("x", t["text"])), "has unknown columns: x"),
+    "missing column": (change_spans(lambda t: t.drop_columns("concept")), "lacks the columns concept"),
+    "numbers in place of texts": (set_column("text", 1), "other types"),
+    "layer 10^12": (set_column("layer", 10**12), "column layer"),
+    "two million rows": (change_spans(lambda t: t.take([0] * 2_000_000)), "is too large: 2,000,000 rows"),
+    "NaN in a required column": (set_column("share", float("nan")), "empty cells in column share"),
+    "rows of another model": (set_column("model", "other"), "other rows, models, or weights"),
+    "rows of other weights": (set_column("weights", "f" * 16), "other rows, models, or weights"),
+    "wrong number of rows": (set_manifest(tables__spans__rows=7), "other rows, models, or weights"),
+    "duplicate rows": (change_spans(lambda t: t.take([0, 0])), "two rows for"),
 }
 
 
-@pytest.mark.parametrize("kind", SPOILT)
-def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
-    spoil, message = SPOILT[kind]
+@pytest.mark.parametrize("case", CORRUPTIONS)
+def test_corrupt_results_are_skipped_with_notice(tmp_path, case):
+    corrupt, message = CORRUPTIONS[case]
     folder = tmp_path / "collection"
     write_sample_results(folder, "good", only=("labels",))
-    spoil(write_sample_results(folder, "spoilt", only=("spans",)))
+    corrupt(write_sample_results(folder, "corrupt", only=("spans",)))
     collection = results.load(folder)
     assert set(collection.models) == {"good"}
     (notice,) = collection.notices
@@ -103,7 +106,7 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
     assert len(notice) < 500
 
 
-def test_a_copy_of_a_models_folder_is_named(tmp_path):
+def test_duplicate_results_folder_is_skipped(tmp_path):
     write_sample_results(tmp_path, "good", only=("labels",))
     shutil.copytree(tmp_path / "good", tmp_path / "good copy")
     collection = results.load(tmp_path)
@@ -111,7 +114,7 @@ def test_a_copy_of_a_models_folder_is_named(tmp_path):
     assert collection.notices == ("good copy is left out: good holds good, too.",)
 
 
-def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
+def test_search_with_unknown_heads_is_skipped(tmp_path):
     shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
     shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
     collection = results.read_results(tmp_path / "organism")
@@ -121,9 +124,9 @@ def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
     assert records.ModelRecords(**vars(collection)).searches == searches_of_model[1:]
 
 
-def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
-    folder = write_sample_results(tmp_path, "spoilt", only=("spans",))
-    table_is("spans", a_cell_in_each_row)(folder)
+def test_dictionary_bomb_is_rejected(tmp_path):
+    folder = write_sample_results(tmp_path, "corrupt", only=("spans",))
+    change_table("spans", write_dictionary_bomb)(folder)
     assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
     collection = results.load(tmp_path)
     assert not collection.models
@@ -131,19 +134,19 @@ def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["/etc", "hf-hub:user/model", "{}"])
-def test_results_do_not_say_where_weights_are(tiny_folder, tmp_path, place):
-    """Not by their files for this machine either, which a stranger's folder may hold too."""
-    write_sample_results(tmp_path, "theirs", only=("spans",))
-    noted = tmp_path / results.STAGES / "theirs" / "place.txt"
-    noted.parent.mkdir(parents=True)
-    noted.write_text(place.format(tiny_folder))
-    with pytest.raises(InputError, match="weights of theirs are not loaded here"):
-        App(results.load(tmp_path)).model_cache.get("theirs")
+def test_results_cannot_choose_weights(tiny_folder, tmp_path, place):
+    """An untrusted folder may also hold a run's local file with the path of the weights."""
+    write_sample_results(tmp_path, "untrusted", only=("spans",))
+    place_file = tmp_path / results.STAGES / "untrusted" / "place.txt"
+    place_file.parent.mkdir(parents=True)
+    place_file.write_text(place.format(tiny_folder))
+    with pytest.raises(InputError, match="weights of untrusted are not loaded here"):
+        App(results.load(tmp_path)).model_cache.get("untrusted")
 
 
 @pytest.mark.parametrize("name", ["tiny", "no/such", "hf-hub:user/tiny", "organism ", "ViT-B-32/nobody", "."])
-def test_a_table_selects_no_folder_and_no_repository(tiny_folder, monkeypatch, name):
-    """A folder of that name lies where the app runs; a table that names it does not load it."""
+def test_table_name_loads_no_folder_or_repository(tiny_folder, monkeypatch, name):
+    """A folder with the name exists in the working directory, but isn't loaded."""
     monkeypatch.chdir(tiny_folder.parent)
     monkeypatch.setattr(ccs, "load", lambda place: pytest.fail(f"{place} was loaded"))
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or flip bits: what is there is whole, what is read is that or a sentence."""
+"""Disks that are full, read-only, or corrupt: files are complete, or an error explains the failure."""
 
 import contextlib
 import errno
@@ -29,7 +29,7 @@ from tests.support.tiny_model import write_tiny_model
 
 KEY = "0123456789abcdef" * 4
 
-ANSWER = {"type": "object", "required": ["fits"], "properties": {"fits": {"type": "boolean"}}}
+ANSWER_SCHEMA = {"type": "object", "required": ["fits"], "properties": {"fits": {"type": "boolean"}}}
 
 
 def write_cache(folder, answers):
@@ -45,38 +45,38 @@ def write_stage(folder):
 
 
 WRITERS = {
-    "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
-    "a manifest": lambda folder, _: results.write_manifest(folder, make_manifest("organism", {})),
-    "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
-    "judges' answers": lambda folder, _: write_cache(folder, 300),
-    "a stage": lambda folder, _: write_stage(folder),
+    "table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
+    "manifest": lambda folder, _: results.write_manifest(folder, make_manifest("organism", {})),
+    "model": lambda folder, model: export(model, HeadSet(), folder / "model"),
+    "judge cache": lambda folder, _: write_cache(folder, 300),
+    "stage": lambda folder, _: write_stage(folder),
 }
 
 
-def full():
-    """No file may grow beyond a few kilobytes."""
+def fill_disk():
+    """Let no file grow, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
 
-def nobody():
-    """Someone who may write nothing here; who is nobody already stays it."""
+def drop_privileges():
+    """Become a user who may not write here; without root, this is already so."""
     if os.getuid() == 0:
         os.setresuid(*[65534] * 3)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize("disk", [full, nobody])
-def test_what_cannot_be_written_is_said_and_leaves_nothing(disk, kind, tiny_model, tmp_path):
+@pytest.mark.parametrize("output", WRITERS)
+@pytest.mark.parametrize("break_disk", [fill_disk, drop_privileges])
+def test_write_failure_is_reported_and_leaves_no_files(break_disk, output, tiny_model, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     folder.chmod(0o555)
 
     def attempt():
-        torch.set_num_threads(1)  # OpenMP's threads do not outlive the fork
-        disk()
+        torch.set_num_threads(1)  # OpenMP's threads don't survive the fork
+        break_disk()
         try:
-            WRITERS[kind](folder, tiny_model)
+            WRITERS[output](folder, tiny_model)
         except InputError as error:
             os._exit(7 if len(str(error)) < 500 else 8)
 
@@ -93,7 +93,7 @@ def read_results(folder):
 
 def read_cache(folder):
     with Cache.open(folder / "judges.sqlite") as cache:
-        return cache.find_answer(KEY, ANSWER)
+        return cache.find_answer(KEY, ANSWER_SCHEMA)
 
 
 def write_spans(folder):
@@ -104,42 +104,42 @@ def weights_hash(folder):
     return ccs.load(str(folder)).weights_hash
 
 
-# kind: (how it is written, the file that is flipped, how it is read, whether a flip can go unseen)
-KINDS = {
+# file: (writer, pattern of its path, reader, whether a flipped bit may change the content unnoticed)
+FILES = {
     "parquet": (write_spans, "spans.parquet", read_results, False),
     "manifest": (write_spans, "manifest.json", read_results, True),
     "weights": (write_tiny_model, "*.safetensors", weights_hash, True),
     "configuration": (write_tiny_model, "*config.json", weights_hash, True),
-    "judges' answers": (lambda folder: write_cache(folder, 20), "judges.sqlite", read_cache, True),
+    "judge cache": (lambda folder: write_cache(folder, 20), "judges.sqlite", read_cache, True),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(kind, tmp_path):
-    """Half of the flips lie in the first kilobyte, where headers are, half anywhere."""
-    write, pattern, read, unseen = KINDS[kind]
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    write(whole)
-    expected, rng = read(whole), np.random.default_rng(5)
-    (file,) = whole.rglob(pattern)
+@pytest.mark.parametrize("name", FILES)
+def test_flipped_bits_are_detected_or_harmless(name, tmp_path):
+    """Half of the flips are in the first kilobyte, where headers are, half anywhere."""
+    write, pattern, read, may_change = FILES[name]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder)
+    expected, rng = read(folder), np.random.default_rng(5)
+    (file,) = folder.rglob(pattern)
     data = file.read_bytes()
-    for trial in range(8 if "weights" in kind else 24):
-        spoilt, size = bytearray(data), min(len(data), 1024) if trial % 2 else len(data)
-        spoilt[rng.integers(size)] ^= 1 << int(rng.integers(8))
-        file.write_bytes(spoilt)
+    for trial in range(8 if "weights" in name else 24):
+        flipped, size = bytearray(data), min(len(data), 1024) if trial % 2 else len(data)
+        flipped[rng.integers(size)] ^= 1 << int(rng.integers(8))
+        file.write_bytes(flipped)
         with contextlib.suppress(InputError):
-            assert (content := read(whole)) is None or unseen or content == expected
+            assert (content := read(folder)) is None or may_change or content == expected
 
 
-def test_names_that_are_no_text_can_be_stored(tmp_path):
-    picture = tmp_path / "x.png"
-    Image.new("RGB", (20, 20)).save(picture)
-    inner = os.fsencode(tmp_path) + b"/set/\xff\xfe"
-    os.makedirs(inner)
-    shutil.copy(os.fsencode(picture), inner + b"/\xfe.png")
-    Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
-    shutil.copytree(inner, os.fsencode(tmp_path) + b"/set/b")
+def test_file_names_with_invalid_unicode_are_read(tmp_path):
+    image = tmp_path / "x.png"
+    Image.new("RGB", (20, 20)).save(image)
+    folder = os.fsencode(tmp_path) + b"/set/\xff\xfe"
+    os.makedirs(folder)
+    shutil.copy(os.fsencode(image), folder + b"/\xfe.png")
+    Path(os.fsdecode(folder + b"/\xfd.png")).write_text("no image")
+    shutil.copytree(folder, os.fsencode(tmp_path) + b"/set/b")
     os.unlink(os.fsencode(tmp_path) + b"/set/b/\xfd.png")
     for dataset in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
         assert len(dataset.images) == 2
@@ -150,18 +150,18 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     assert dataset.classes == (r"\udcff\udcfe", "b")
 
 
-def test_without_locks_no_run_starts(tmp_path, monkeypatch):
+def test_run_requires_file_locks(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks")))
     with pytest.raises(InputError, match="does not support this"), stages.locked(tmp_path):
         pass
 
 
-def test_without_fsync_files_are_written(tmp_path, monkeypatch):
+def test_stage_is_written_without_fsync(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
     assert write_stage(tmp_path).is_file()
 
 
-def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
+def test_image_deleted_during_run_is_named(tiny_model, tmp_path):
     for number in range(4):
         Image.new("RGB", (40, 40), (number, 0, 0)).save(tmp_path / f"{number}.png")
     images = open_images(str(tmp_path))
@@ -171,15 +171,15 @@ def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
             list(inputs.load(tiny_model, images, [range(4)], batch=4, workers=workers))
 
 
-def test_a_terminal_without_utf_8_gets_escapes(monkeypatch):
+def test_ascii_terminal_gets_escaped_output(monkeypatch):
     outputs = {name: io.TextIOWrapper(io.BytesIO(), "ascii") for name in ("stdout", "stderr")}
     for name, stream in outputs.items():
         monkeypatch.setattr(sys, name, stream)
 
-    def work():
+    def print_and_fail():
         print("müß 桜")
         raise InputError("größer als 桜")
 
-    assert command_line.run(work) == 2
-    printed = [stream.buffer.getvalue() for stream in outputs.values() if not stream.flush()]
-    assert printed == [b"m\\xfc\\xdf \\u685c\n", b"error: gr\\xf6\\xdfer als \\u685c\n"]
+    assert command_line.run(print_and_fail) == 2
+    output = [stream.buffer.getvalue() for stream in outputs.values() if not stream.flush()]
+    assert output == [b"m\\xfc\\xdf \\u685c\n", b"error: gr\\xf6\\xdfer als \\u685c\n"]

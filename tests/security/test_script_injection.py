@@ -1,4 +1,4 @@
-"""In a browser: whatever strangers write into tables and links, no script of theirs runs in any view."""
+"""In a browser: scripts in the texts of tables and links don't run in any view."""
 
 import json
 from itertools import cycle
@@ -26,7 +26,7 @@ TEXTS |= {"scores": ("label",)}
 
 @pytest.fixture(scope="module")
 def served_app(app, model, tmp_path_factory):
-    """The app on tables that hold an attack in every text that a person or a model writes."""
+    """Serve tables with an attack in every text that a person or a model writes."""
     folder = tmp_path_factory.mktemp("results")
 
     def attack(table, rows):
@@ -45,15 +45,15 @@ def served_app(app, model, tmp_path_factory):
     yield from browser_fixtures.serve_app(app_fixtures.make_sibling_app(app, results.load(folder)))
 
 
-def test_no_script_of_a_stranger_runs(visit):
+def test_injected_scripts_do_not_run(visit):
     attack = quote(ATTACKS[1])
     parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
     page = visit(f"tab=heads&{parts}&model=organism&gallery={attack}&example={attack}")
     for tab in VIEWS:
         browser_fixtures.open_view(page, tab)
         page.hover("main, body")
-        page.evaluate("Promise.all([...document.images].map(one => one.decode().catch(() => 0)))")
+        page.evaluate("Promise.all([...document.images].map(image => image.decode().catch(() => 0)))")
         assert page.evaluate("window.ran") is None, tab
         assert page.locator(".view").count() == 1, tab
-        inside = "document.querySelectorAll('#region-main script, #region-main iframe').length"
-        assert page.evaluate(inside) == 0, tab
+        count_scripts = "document.querySelectorAll('#region-main script, #region-main iframe').length"
+        assert page.evaluate(count_scripts) == 0, tab
