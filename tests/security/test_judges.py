@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ccs.judges.panel import Panel
-from tests.judges.conftest import KEY, keys  # noqa: F401 (an automatic fixture)
-from tests.judges.test_judges_providers import QUESTION, ask, cause_of
+from tests.judges.conftest import KEY, QUESTION, failure_cause, judge_question, keys  # noqa: F401 (fixture)
 from tests.support.llm_server import (
     LLMServer,
     never_reply,
@@ -29,13 +28,15 @@ REPLIES = {
 @pytest.mark.parametrize(("replies", "cause"), REPLIES.values(), ids=REPLIES)
 def test_malicious_reply_is_unscored_with_cause(server, settings, replies, cause):
     limits = {"timeout": 0.25} if cause == "timeout" else {}
-    assert cause in cause_of(server, settings, *replies, retries=1, **limits)
+    assert cause in failure_cause(server, settings, *replies, retries=1, **limits)
 
 
 @pytest.mark.parametrize("code", [302, 307])
 def test_redirect_does_not_forward_api_key(server, settings, code):
     with LLMServer() as other:
-        cause_of(server, settings, *[reply_error(code, headers={"Location": f"{other.url}{server.path}"})])
+        failure_cause(
+            server, settings, *[reply_error(code, headers={"Location": f"{other.url}{server.path}"})]
+        )
         assert not other.requests
 
 
@@ -56,8 +57,8 @@ def test_implausible_usage_keeps_budget_and_answer(server, settings, token_count
 def test_cached_reply_hides_api_key_and_invalid_unicode(server, settings):
     verdict = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
     server.queued_replies.append(reply(json.dumps({f"text_{n}": verdict for n in (1, 2, 3)})))
-    judgments = ask(server, settings)
+    judgments = judge_question(server, settings)
     verdicts = [(judgment.verdict, judgment.reason) for judgment in judgments]
     assert verdicts == [(True, "Your key is [key] ?.")] * 3
-    assert ask(server, settings) == judgments  # from the cache
+    assert judge_question(server, settings) == judgments  # from the cache
     assert len(server.requests) == 1

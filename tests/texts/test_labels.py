@@ -1,4 +1,4 @@
-"""The tree of concepts, the labeler and judge `tags`; CCS, levels and CCR against plain references."""
+"""The tree of concepts, the judge `tags`, CCS, levels, and CCR against plain references."""
 
 from itertools import permutations
 
@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.texts import labels, score
-from ccs.texts import pools as descriptions
+from ccs.texts import labels, pools, score
 
 TREE = labels.tree()
 TAGGED = {
@@ -16,17 +15,17 @@ TAGGED = {
     "Women": ["a woman"], "Birds": ["an owl"], "Wild animals": ["a fox"], "Animals": ["an animal"],
     None: ["no tag"], "Widgets": ["a widget"],
 }  # fmt: skip
-POOL = descriptions.make_pool("small", [(text, tag) for tag, texts in TAGGED.items() for text in texts])
+POOL = pools.make_pool("small", [(text, tag) for tag, texts in TAGGED.items() for text in texts])
 
 tags = st.lists(st.sampled_from([None, *TREE.concepts, "Widgets"]), min_size=1, max_size=7)
 
 
-def cover(tagged, shares):
+def cover_tags(tagged, shares):
     return labels.cover([() if tag is None else TREE.path(tag) for tag in tagged], shares)
 
 
 @given(tags, st.randoms(use_true_random=False))
-def test_cover_against_every_concept_tried(tagged, random):
+def test_cover_matches_exhaustive_search(tagged, random):
     shares = [random.choice([0.0, 0.1, 0.25]) for _ in tagged]
     best = None
     for concept in (*TREE.concepts, "Widgets"):
@@ -37,11 +36,11 @@ def test_cover_against_every_concept_tried(tagged, random):
         merit = (len(ranks), explained, *(-i for i in ranks), len(TREE.path(concept)))
         if best is None or merit > best[0]:
             best = merit, concept
-    assert cover(tagged, shares) == (best[1] if best else None)
-    assert cover(tagged, shares) != TREE.root
+    assert cover_tags(tagged, shares) == (best[1] if best else None)
+    assert cover_tags(tagged, shares) != TREE.root
 
 
-def test_names_of_concepts_have_one_spelling():
+def test_concept_names_are_normalized():
     names = {"color": "Colors", "  COLOURS. ": "Colors", "body-parts": "Body parts", "wildlife": "Animals"}
     names |= {"'Dishes'": "Dishes", "spaceships": None, "": None}
     assert {name: TREE.find_concept(name) for name in names} == names
@@ -51,10 +50,10 @@ def test_names_of_concepts_have_one_spelling():
         labels.normalize(" ?! ")
 
 
-def test_chance_against_every_pair():
+def test_chance_by_tags_matches_all_pairs():
     pairs, counts = list(permutations(POOL.concepts, 2)), [0, 0, 0]
     for tagged in pairs:
-        best = cover(tagged, [0.0, 0.0])
+        best = cover_tags(tagged, [0.0, 0.0])
         counts[sum(t is not None and best is not None and TREE.is_under(t, best) for t in tagged)] += 1
     chance = labels.chance_by_tags(POOL, 2, draws=4000)
     assert sum(chance) == pytest.approx(1)
@@ -64,29 +63,23 @@ def test_chance_against_every_pair():
         labels.chance_by_tags(POOL, 12)
 
 
-# [judges][texts], 1 to 5 judges, 1 to 7 texts.
-judges = st.integers(1, 7).map(lambda k: st.lists(st.none() | st.booleans(), min_size=k, max_size=k))
-panels = judges.flatmap(lambda judge: st.lists(judge, min_size=1, max_size=5))
+# Verdicts of 1 to 5 judges on 1 to 7 texts.
+verdict_lists = st.integers(1, 7).map(lambda k: st.lists(st.none() | st.booleans(), min_size=k, max_size=k))
+panels = verdict_lists.flatmap(lambda verdicts: st.lists(verdicts, min_size=1, max_size=5))
 
 
 @given(panels, st.sampled_from(score.RULES))
-def test_ccs_against_a_plain_count(panel, rule):
-    count = 0
-    for text in range(len(panel[0])):
-        verdicts = [judge[text] for judge in panel]
-        if None in verdicts:
-            count = None
-            break
-        yes, no = verdicts.count(True), verdicts.count(False)
-        if (no == 0) if rule == "unanimous" else (yes > no):
-            count += 1
-    assert score.ccs(panel, rule) == count
+def test_ccs_matches_plain_count(panel, rule):
+    by_text = list(zip(*panel, strict=True))
+    votes = [(verdicts.count(True), verdicts.count(False)) for verdicts in by_text]
+    fits = [no == 0 if rule == "unanimous" else yes > no for yes, no in votes]
+    assert score.ccs(panel, rule) == (None if any(None in verdicts for verdicts in by_text) else sum(fits))
 
 
 @pytest.mark.parametrize(
     ("k", "low", "moderate"), [(1, 0, ()), (3, 0, (2,)), (5, 1, (3,)), (7, 1, (4,)), (13, 2, (7,))]
 )
-def test_levels_of_the_study(k, low, moderate):
+def test_levels_match_paper(k, low, moderate):
     expected = dict.fromkeys(range(k), "") | dict.fromkeys(range(low + 1), "low")
     expected |= dict.fromkeys(moderate, "moderate") | {k: "high", None: "unknown"}
     assert {n: score.level(n, k) for n in expected} == expected
@@ -95,10 +88,8 @@ def test_levels_of_the_study(k, low, moderate):
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=12))
-def test_ccr_against_a_plain_count(given_labels):
+def test_ccr_matches_plain_count(head_labels):
     assert score.ccr([None, None, "Birds"]) == 0
-    ratio = score.ccr(given_labels)
-    if not given_labels:
-        assert ratio is None
-        return
-    assert ratio == len([c for c in "abcd" if given_labels.count(c) > 1]) / len(given_labels)
+    ratio = score.ccr(head_labels)
+    repeated = [label for label in "abcd" if head_labels.count(label) > 1]
+    assert ratio == (len(repeated) / len(head_labels) if head_labels else None)

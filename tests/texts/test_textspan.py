@@ -1,4 +1,4 @@
-"""TEXTSPAN from moments against a plain implementation that keeps the full matrix of contributions."""
+"""TEXTSPAN on head statistics against a plain version on the full matrix of contributions; `find_heads`."""
 
 import logging
 
@@ -12,16 +12,16 @@ from ccs import Head, HeadSet, InputError, Moments
 from ccs.metrics.stats import benjamini_hochberg
 from tests.support.reference_encoder import record_layers
 
-NAMES = [f"text {i}" for i in range(300)]
+NAMES = [f"text {i}" for i in range(150)]
 
 
-def unit(rng, n, dim):
+def draw_units(rng, n, dim):
     x = rng.standard_normal((n, dim))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def random_moments(seed, n=200):
-    """Random numbers, statistics of two made-up heads, and their full matrices [2, n, 64]."""
+def draw_statistics(seed, n=200):
+    """Return a generator, statistics of two synthetic heads, and their contributions [2, n, 64]."""
     rng, head_dim, dim = np.random.default_rng(seed), 30, 64
     z = rng.standard_normal((2, n, head_dim + 3)) * np.linspace(1, 0.05, head_dim + 3)
     z += rng.standard_normal((2, 1, head_dim + 3))
@@ -31,11 +31,10 @@ def random_moments(seed, n=200):
     return rng, moments, z @ basis.astype(np.float64)
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rank", [None, 12])
-def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
-    rng, moments, matrices = random_moments(seed)
-    embeddings = unit(rng, 300, 64)
+def test_textspan_matches_plain_version_on_full_matrix(rank):
+    rng, moments, matrices = draw_statistics(0)
+    embeddings = draw_units(rng, 150, 64)
     spans = ccs.textspan(moments, NAMES, embeddings, k=12 if rank else 20, rank=rank)
     for head, matrix in zip(moments.heads, matrices, strict=True):
         expected = plain(matrix, embeddings.astype(np.float64), len(spans[head]), rank or 30)
@@ -44,17 +43,17 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
         assert [span.text for span in spans[head]] == [f"text {index}" for index, _ in expected]
 
 
-def test_ties_are_broken_by_the_order_of_the_pool():
-    rng, moments, _ = random_moments(3)
-    vectors = unit(rng, 5, 64)
+def test_ties_are_broken_by_pool_order():
+    rng, moments, _ = draw_statistics(3)
+    vectors = draw_units(rng, 5, 64)
     spans = ccs.textspan(moments, NAMES[:15], np.concatenate([vectors, vectors + 1e-12, vectors]), k=5)
     for chosen in spans.values():
         assert sorted(span.index for span in chosen) == [0, 1, 2, 3, 4]
 
 
-def test_repeated_texts_are_dropped_with_a_notice(caplog):
-    rng, moments, _ = random_moments(3)
-    embeddings = unit(rng, 6, 64)
+def test_repeated_texts_are_dropped_with_warning(caplog):
+    rng, moments, _ = draw_statistics(3)
+    embeddings = draw_units(rng, 6, 64)
     pool = ["A dog", "a cat", " a DOG ", "A bird", "a cat", "Straße"]
     with caplog.at_level(logging.WARNING):
         spans = ccs.textspan(moments, pool, embeddings, k=4)
@@ -66,48 +65,48 @@ def test_repeated_texts_are_dropped_with_a_notice(caplog):
         ccs.textspan(moments, pool, embeddings, k=5)
 
 
-def test_more_texts_than_the_head_varies_in_add_nothing():
-    rng, moments, _ = random_moments(8, n=4)  # four images span four directions, and so do four texts
-    spans = ccs.textspan(moments, NAMES[:10], unit(rng, 10, 64), k=10)
+def test_texts_beyond_rank_of_head_explain_nothing():
+    rng, moments, _ = draw_statistics(8, n=4)  # four images span four directions
+    spans = ccs.textspan(moments, NAMES[:10], draw_units(rng, 10, 64), k=10)
     for chosen in spans.values():
         assert [span.share > 0 for span in chosen] == [True] * 4 + [False] * 6
         assert sum(span.share for span in chosen) == pytest.approx(1)
-        left = [span.index for span in chosen[4:]]
-        assert left == sorted(left)
+        rest = [span.index for span in chosen[4:]]
+        assert rest == sorted(rest)
         assert len({span.index for span in chosen}) == 10
 
 
-def test_a_head_that_never_varies_explains_nothing():
+def test_constant_head_explains_nothing():
     rng = np.random.default_rng(2)
     z = np.repeat(rng.standard_normal((1, 1, 11)), 6, axis=1)
     basis = rng.standard_normal((1, 11, 20)).astype(np.float32)
     heads = HeadSet.parse("L0.H0")
-    moments = Moments("still", heads, 8, 6, z.sum(1), z.transpose(0, 2, 1) @ z, basis)
-    spans = ccs.textspan(moments, NAMES[:7], unit(rng, 7, 20))
+    moments = Moments("constant", heads, 8, 6, z.sum(1), z.transpose(0, 2, 1) @ z, basis)
+    spans = ccs.textspan(moments, NAMES[:7], draw_units(rng, 7, 20))
     assert [(span.index, span.share) for span in spans[Head(0, 0)]] == [(i, 0.0) for i in range(5)]
-    empty = Moments("still", heads, 8, 6, z.sum(1) * 0, z.transpose(0, 2, 1) @ z * 0, basis)
-    assert ccs.textspan(empty, NAMES[:7], unit(rng, 7, 20)) == spans
+    empty = Moments("constant", heads, 8, 6, z.sum(1) * 0, z.transpose(0, 2, 1) @ z * 0, basis)
+    assert ccs.textspan(empty, NAMES[:7], draw_units(rng, 7, 20)) == spans
 
 
-def test_bad_input_is_named():
-    rng, moments, _ = random_moments(1, n=3)
-    embeddings = unit(rng, 6, 64)
-    poisoned = embeddings.copy()
-    poisoned[2, 3] = np.nan
+def test_invalid_input_is_rejected():
+    rng, moments, _ = draw_statistics(1, n=3)
+    embeddings = draw_units(rng, 6, 64)
+    with_nan = embeddings.copy()
+    with_nan[2, 3] = np.nan
     for statistics, n, vectors, options, message in (
         (moments, 6, embeddings, {"k": 7}, "7 texts per head can't be chosen from a pool of 6"),
         (moments, 5, embeddings, {}, r"must be \[5, 64\], not \[6, 64\]"),
-        (moments, 6, poisoned, {}, "not all finite"),
-        (random_moments(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
+        (moments, 6, with_nan, {}, "not all finite"),
+        (draw_statistics(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
     ):
         with pytest.raises(InputError, match=message):
             ccs.textspan(statistics, NAMES[:n], vectors, **options)
 
 
-def test_heads_are_found_by_a_text(tiny_model, tmp_path, monkeypatch):
-    """Against contributions themselves: the variance along what sets a text apart from the pool's mean."""
-    words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
-    (tmp_path / "pool.txt").write_text("\n".join(words))
+def test_find_heads_matches_variance_of_contributions(tiny_model, tmp_path, monkeypatch):
+    """Along the text's difference from the mean of the pool."""
+    pool = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
+    (tmp_path / "pool.txt").write_text("\n".join(pool))
     images = ccs.open_images("world", 40)
 
     def find_dogs():
@@ -115,7 +114,7 @@ def test_heads_are_found_by_a_text(tiny_model, tmp_path, monkeypatch):
 
     ranked = find_dogs()
     table = ranked.rows.set_index("head")
-    units = tiny_model.embed_texts(["dogs", *words]).astype(np.float64)
+    units = tiny_model.embed_texts(["dogs", *pool]).astype(np.float64)
     units -= units[1:].mean(0)
     direct = tiny_model.contributions(list(images.images), tiny_model.heads).direct.astype(np.float64)
     for place, head in enumerate(tiny_model.heads):
@@ -126,12 +125,12 @@ def test_heads_are_found_by_a_text(tiny_model, tmp_path, monkeypatch):
         assert table.loc[str(head), "rank"] == 1 + (scores[1:] > scores[0]).sum()
         share = scores[0] / (along[0] ** 2).sum() / varied.var(0).sum()
         assert table.loc[str(head), "share"] == pytest.approx(share, rel=1e-3)
-        assert table.loc[str(head), "best"] == words[scores[1:].argmax()]
+        assert table.loc[str(head), "best"] == pool[scores[1:].argmax()]
     with pytest.raises(InputError, match="Give a text to look for"):
         ccs.find_heads(tiny_model, " ")
-    passes = record_layers(tiny_model, monkeypatch)
+    layers_run = record_layers(tiny_model, monkeypatch)
     pd.testing.assert_frame_equal(find_dogs().rows, ranked.rows)
-    assert not passes  # the head statistics of the last images are kept
+    assert not layers_run  # the head statistics of the last images are cached
     with ccs.ablate(tiny_model, tiny_model.heads):  # but not used while heads are ablated
         assert not find_dogs().rows["share"].equals(ranked.rows["share"])
     assert find_dogs().rows.equals(ranked.rows)

@@ -1,4 +1,4 @@
-"""A panel as a whole: the cache, a kill, limits and the budget; and the labeler."""
+"""A panel as a whole: cache, interrupted runs, limits, and the budget; and the labeler."""
 
 import json
 import shutil
@@ -15,50 +15,45 @@ from tests.support.llm_server import SERVERS, LLMServer, reply, reply_error, rep
 QUESTIONS = [Question(f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 
 
-def test_stand_ins_and_models_sit_in_one_panel(settings):
+def test_panel_combines_tags_and_models(settings):
     rows = [(f"text {n} a", f"Concept {n}") for n in "01"] + [(f"text {n} b", "Other") for n in "01"]
-    tags = make_pool("small", rows)
     with LLMServer() as server:
-        panel = Panel(f"tags,{server.spec}", settings, tags=tags)
+        panel = Panel(f"tags,{server.spec}", settings, tags=make_pool("small", rows))
         answers = panel.judge([*QUESTIONS[:2], Question("Empty", ())])
-    assert [[[j.verdict for j in texts] for texts in judges] for judges in answers] == [
-        [[True, False], [True, True]],
-        [[True, False], [True, True]],
-        [[], []],
-    ]
+    verdicts = [[[j.verdict for j in texts] for texts in judges] for judges in answers]
+    assert verdicts == [[[True, False], [True, True]]] * 2 + [[[], []]]
     assert [entry["stand_in"] for entry in panel.manifest_entries()] == [True, False]
 
 
 @pytest.fixture
 def limits(settings, tmp_path):
-    """A budget of 2.5 dollars; each request may cost 1 dollar of output, and costs 0.2."""
+    """A budget of 2.50 dollars. A request can cost at most 1 dollar of output, and costs 0.20."""
     table = tmp_path / "prices.json"
     table.write_text('{"openai:gpt-4o": {"input": 0, "output": 10000}}')
     return replace(settings, budget=2.5, prices=table, max_tokens=100, concurrency=4)
 
 
-def test_a_budget_stops_before_it_is_exceeded(limits):
+def test_budget_is_not_exceeded(limits):
     questions = [replace(QUESTIONS[0], label=f"Concept {n}") for n in range(20)]
     with LLMServer() as server:
         panel = Panel(server.spec, limits)
         causes = [judges[0][0].cause for judges in panel.judge(questions)]
-        requests = len(server.requests)
-        # 0.2 dollars each, and the most that one can cost (1 dollar) must still fit: (2.5 - 1) / 0.2 = 7.5
-        assert requests == 8
-        assert panel.spending.spent == pytest.approx(0.2 * requests)
-        assert causes.count("") == requests
+        # Before each request, its highest possible cost (1 dollar) must fit: (2.50 - 1) / 0.20 = 7.5
+        assert len(server.requests) == 8
+        assert panel.spending.spent == pytest.approx(0.2 * 8)
+        assert causes.count("") == 8
         (refused,) = {*causes} - {""}
         assert "the request could exceed 2.50 dollars; raise --budget" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
-        assert len(server.requests) == 20  # what was paid for was kept
+        assert len(server.requests) == 20  # paid answers were cached
     (spent,) = panel.spent(questions)
     assert (spent["calls"], spent["input_tokens"], spent["output_tokens"]) == (20, 2000, 400)
     assert spent["dollars"] == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_a_refused_connection_costs_nothing_and_a_lost_one_the_most(limits, kind):
-    with SERVERS[kind]() as server:
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_refused_connection_is_free_and_lost_one_costs_maximum(limits, provider):
+    with SERVERS[provider]() as server:
         limits.prices.write_text(json.dumps({server.name: {"input": 0, "output": 10000}}))
         panel = Panel(f"{server.name}@http://127.0.0.1:9/v1", limits)
         causes = [judges[0][0].cause for judges in panel.judge(QUESTIONS[:3])]
@@ -70,49 +65,47 @@ def test_a_refused_connection_costs_nothing_and_a_lost_one_the_most(limits, kind
         assert panel.spending.spent == pytest.approx(1 + 0.2)
 
 
-def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(settings):
+def test_rejected_key_stops_run_and_keeps_answers(settings):
     with LLMServer() as server:
         server.queued_replies.extend([reply(), reply_error(401)])
         with pytest.raises(InputError, match="does not accept the key"):
             Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS)
-        assert len(server.requests) == 2  # nothing was sent after the refusal of the key
+        assert len(server.requests) == 2  # no more were sent
         Panel(server.spec, settings).judge([QUESTIONS[0], QUESTIONS[0]])
-        assert len(server.requests) == 2  # equal questions are one request, whose answer was kept
+        assert len(server.requests) == 2  # equal questions are one request, whose answer is cached
 
 
-def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
-    """On a copy of the cache from the moment of the fourth request, as a kill would leave it."""
-    one_by_one, left = replace(settings, concurrency=1), tmp_path / "left"
+def test_killed_run_resumes_without_repeating_requests(settings, tmp_path):
+    """Resume with a copy of the cache from the moment of the fourth request, as a kill leaves it."""
+    sequential, copy = replace(settings, concurrency=1), tmp_path / "copy"
     with LLMServer() as server:
 
-        def leave(*arguments):
-            shutil.copytree(settings.cache.parent, left)
+        def copy_cache(*arguments):
+            shutil.copytree(settings.cache.parent, copy)
             return reply()(*arguments)
 
-        server.queued_replies.extend([reply()] * 3 + [leave])
-        Panel(server.spec, one_by_one).judge(QUESTIONS)
-        requests = [request.user for request in server.requests]
-        judged = Panel(server.spec, replace(one_by_one, cache=left / settings.cache.name)).judge(QUESTIONS)
+        server.queued_replies.extend([reply()] * 3 + [copy_cache])
+        Panel(server.spec, sequential).judge(QUESTIONS)
+        messages = [request.user for request in server.requests]
+        judged = Panel(server.spec, replace(sequential, cache=copy / settings.cache.name)).judge(QUESTIONS)
         assert [[text.verdict for text in texts] for (texts,) in judged] == [[True] * 2] * 6
-        assert [request.user for request in server.requests[6:]] == requests[
-            3:
-        ]  # the fourth had no answer yet
+        assert [request.user for request in server.requests[6:]] == messages[3:]
 
 
 TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
 
 
-def name_it(user, schema):
+def answer_concept(user, schema):
     texts = json.loads(user)["texts"]
-    return concept("colours" if "a red door" in texts.values() else "ANIMAL")
+    return encode_concept("colours" if "a red door" in texts.values() else "ANIMAL")
 
 
-def concept(name):
+def encode_concept(name):
     return json.dumps({"reason": "Most of them are.", "concept": name})
 
 
-def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
-    with LLMServer(name_it) as server:
+def test_labels_are_normalized_and_cached(settings):
+    with LLMServer(answer_concept) as server:
         labels = Labeler(server.spec, settings).label(TEXTS)
         assert labels == {Head(0, 1): Labeled("Colors", "colours"), Head(0, 2): Labeled("Animals", "ANIMAL")}
         assert Labeler(server.spec, settings).label(TEXTS) == labels
@@ -121,25 +114,28 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
     assert list(json.loads(first.user)) == ["texts"]
 
 
-def test_no_example_is_the_head_being_labeled():
+def test_worked_examples_exclude_labeled_head():
     for example in paper.examples():
         by_name = worked_examples(example.head, ("x", "y"))
         by_texts = worked_examples(Head(0, 0), example.texts[:3])
         for chosen in (by_name, by_texts):
-            assert len({shown_head.texts for shown_head in chosen}) == 5
+            assert len({chosen_example.texts for chosen_example in chosen}) == 5
             assert example not in chosen
     assert {example.level for example in worked_examples(Head(0, 0), ("x",))} == {"high", "moderate", "low"}
 
 
-NO_LABEL = [(reply_refusal, "refusal"), (reply(concept("?!")), "off-schema: concept is empty")]
+UNLABELED = {
+    "refusal": (reply_refusal, "refusal"),
+    "off-schema": (reply(encode_concept("?!")), "off-schema: concept is empty"),
+}
 
 
-@pytest.mark.parametrize(("act", "cause"), NO_LABEL)
-def test_no_label_comes_with_its_cause(settings, act, cause):
+@pytest.mark.parametrize(("failure", "cause"), UNLABELED.values(), ids=UNLABELED)
+def test_missing_label_has_cause_and_is_requested_again(settings, failure, cause):
     texts = {Head(0, 1): TEXTS[Head(0, 1)]}
-    with LLMServer(name_it) as server:
-        server.queued_replies.append(act)
-        (none,) = Labeler(server.spec, settings).label(texts).values()
-        assert none.label is none.wording is None
-        assert none.cause.startswith(cause)
+    with LLMServer(answer_concept) as server:
+        server.queued_replies.append(failure)
+        (unlabeled,) = Labeler(server.spec, settings).label(texts).values()
+        assert unlabeled.label is unlabeled.wording is None
+        assert unlabeled.cause.startswith(cause)
         assert Labeler(server.spec, settings).label(texts)[Head(0, 1)].label == "Colors"

@@ -1,4 +1,4 @@
-"""Requests and replies without a server: prompts, schemas, specs, prices, keys in errors."""
+"""Requests and replies without a server: prompts, schemas, judge specifications, and prices."""
 
 import json
 from datetime import date
@@ -16,11 +16,10 @@ from ccs.judges.provider import Usage, retry_after
 from ccs.judges.question import OffSchemaError, Question, judge_request, judge_schema, parse_reply
 from tests.support.llm_server import encode_verdicts
 
-THREE = ("text_1", "text_2", "text_3")
-YES = encode_verdicts(dict.fromkeys(THREE, True))
+YES = encode_verdicts(dict.fromkeys(("text_1", "text_2", "text_3"), True))
 
 
-def test_a_reply_off_the_schema_is_refused_with_where():
+def test_off_schema_reply_is_rejected_with_place():
     for reply, cause in (
         ("Here it is:\n```json\n" + YES + "\n```", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -35,17 +34,17 @@ def test_a_reply_off_the_schema_is_refused_with_where():
             parse_reply(reply, judge_schema(3))
 
 
-def test_answers_are_read_by_name_without_a_fence_or_a_byte_order_mark():
+def test_reply_is_parsed_by_name_with_fence_or_byte_order_mark():
     names = [f"text_{n}" for n in range(1, 14)]
     answer = {name: {"reason": name, "verdict": name != "text_2"} for name in names}
     shuffled = {name: dict(reversed(answer[name].items())) | {"confidence": 1} for name in sorted(names)}
     for reply in (answer, shuffled, {"concept": "Colors", **shuffled, "text_14": answer["text_1"]}):
         for form in ("{}", "```JSON \r\n{}\r\n```", "```json {} ```", "\ufeff```json\n\ufeff{}\n```"):
-            read = parse_reply(form.replace("{}", json.dumps(reply)), judge_schema(13))
-            assert (read, list(read)) == (answer, names)
+            parsed = parse_reply(form.replace("{}", json.dumps(reply)), judge_schema(13))
+            assert (parsed, list(parsed)) == (answer, names)
 
 
-def test_a_wait_is_seconds_a_date_or_milliseconds(monkeypatch):
+def test_retry_after_accepts_seconds_dates_and_milliseconds(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 1_700_000_000)  # 22:13:20 of that day
     for headers, seconds in (
         ({"Retry-After": "Tue, 14 Nov 2023 22:13:50 GMT"}, 30),
@@ -64,47 +63,49 @@ INJECTIONS = [
     "\u2028\u2029\u0000\x1b[0m",
     '\\", \\u0022',
 ]
-hostile = st.text() | st.sampled_from(INJECTIONS)
+untrusted_texts = st.text() | st.sampled_from(INJECTIONS)
 
 
-@given(st.lists(hostile, min_size=1, max_size=6), hostile)
-def test_no_text_leaves_its_quotes(texts, label):
-    """Whatever texts and label hold, the message reads back as exactly them, and the rest never changes."""
+@given(st.lists(untrusted_texts, min_size=1, max_size=6), untrusted_texts)
+def test_untrusted_texts_cannot_change_request(texts, label):
+    """The message decodes to exactly the texts and the label, and instructions and schema stay the same."""
     question = Question(label, tuple(texts))
     sent = json.loads(judge_request(question).user)
     assert list(sent) == ["concept", "texts"]
     assert sent["concept"] == label
     assert list(sent["texts"]) == [f"text_{n + 1}" for n in range(len(texts))]
     assert list(sent["texts"].values()) == texts
-    tame = judge_request(Question("x", ("y",) * len(texts)))
-    assert (judge_request(question).system, judge_request(question).schema) == (tame.system, tame.schema)
+    other = judge_request(Question("x", ("y",) * len(texts)))
+    assert (judge_request(question).system, judge_request(question).schema) == (other.system, other.schema)
 
 
-def key_of(spec="openai:gpt-4o", label="Colors", texts=("a", "b"), **changes):
+def make_cache_key(spec="openai:gpt-4o", label="Colors", texts=("a", "b"), **changes):
     (caller,) = Panel(spec, JudgeSettings(**changes)).callers.values()
     return caller.provider.cache_key(judge_request(Question(label, texts)))
 
 
-def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else():
+def test_cache_key_depends_only_on_what_changes_answers():
     same = [
-        key_of(concurrency=1, timeout=1.0, retries=9, budget=1.0, max_tokens=77, cache=Path("elsewhere")),
-        key_of("openai:gpt-4o@http://localhost:1/v1"),  # a gateway to the same model
+        make_cache_key(
+            concurrency=1, timeout=1.0, retries=9, budget=1.0, max_tokens=77, cache=Path("elsewhere")
+        ),
+        make_cache_key("openai:gpt-4o@http://localhost:1/v1"),  # a gateway to the same model
     ]
-    assert {*same} == {key_of()}
+    assert {*same} == {make_cache_key()}
     others = [
-        key_of("openai:gpt-4o-mini"),
-        key_of("google:gpt-4o"),
-        key_of("openai:gpt-4o?effort=low"),
-        key_of("openai:gpt-4o?temperature=0"),
-        key_of(label="Places"),
-        key_of(texts=("b", "a")),
-        key_of("compatible:gpt-4o@http://localhost:1/v1"),
-        key_of("compatible:gpt-4o@http://localhost:2/v1"),  # another server, other weights
+        make_cache_key("openai:gpt-4o-mini"),
+        make_cache_key("google:gpt-4o"),
+        make_cache_key("openai:gpt-4o?effort=low"),
+        make_cache_key("openai:gpt-4o?temperature=0"),
+        make_cache_key(label="Places"),
+        make_cache_key(texts=("b", "a")),
+        make_cache_key("compatible:gpt-4o@http://localhost:1/v1"),
+        make_cache_key("compatible:gpt-4o@http://localhost:2/v1"),  # another server, other weights
     ]
-    assert len({key_of(), *others}) == 1 + len(others)
+    assert len({make_cache_key(), *others}) == 1 + len(others)
 
 
-def test_specs_are_read():
+def test_judge_specifications_are_parsed():
     assert JudgeSpec.parse("openai") == JudgeSpec("openai", DEFAULT_MODELS["openai"])
     local = JudgeSpec.parse("compatible:org/model:8b@http://localhost:11434/v1/?effort=low&temperature=0.5")
     assert local == JudgeSpec("compatible", "org/model:8b", "http://localhost:11434/v1", "low", 0.5)
@@ -113,7 +114,7 @@ def test_specs_are_read():
     assert names == [f"{provider}:{model}" for provider, model in DEFAULT_MODELS.items()] + ["tags"]
 
 
-def test_the_papers_judges_are_asked_until_they_are_shut_down():
+def test_paper_panel_replaces_discontinued_models():
     printed = ["GPT-4o", "Gemini 1.5 Pro", "Claude 3.5 Sonnet"]
     for day, models, instead in (
         ("2025-01-01", "gpt-4o gemini-1.5-pro claude-3-5-sonnet-20241022", ["", "", ""]),
@@ -128,8 +129,8 @@ def test_the_papers_judges_are_asked_until_they_are_shut_down():
     assert (parse_panel("paper"), Labeler("paper").name) == (paper_panel(), paper_panel()[0].name)
 
 
-def test_a_spec_amiss_is_explained_and_no_password_repeated():
-    for spec, words in (
+def test_invalid_specification_is_rejected_without_its_password():
+    for spec, message in (
         ("gpt-4o", "'gpt-4o' is not a judge"),
         *((f"compatible:qwen{end}", "needs a model and a URL") for end in ("", "@localhost:1", "@http://")),
         ("compatible:qwen@http://user:hunter2@host/v1", "'compatible:qwen@.* is not a judge"),
@@ -140,7 +141,7 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated():
         ("anthropic?effort=low", "anthropic takes no effort or temperature"),
         ("tags", "tags is not available here"),
     ):
-        with pytest.raises(InputError, match=words) as error:
+        with pytest.raises(InputError, match=message) as error:
             Panel(spec)
         assert "hunter2" not in str(error.value)
 
@@ -148,10 +149,10 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated():
 ROUTER = "https://router.huggingface.co/v1"
 
 
-def test_prices_are_known_without_a_network(tmp_path):
+def test_costs_follow_bundled_and_custom_prices(tmp_path):
     path = tmp_path / "prices.json"
-    mine, ours = {"input": 1, "output": 2}, {"input": 0, "output": 1}
-    path.write_text(json.dumps({"compatible:mine": mine, "openai:gpt-4o": ours}))
+    custom = {"compatible:mine": {"input": 1, "output": 2}, "openai:gpt-4o": {"input": 0, "output": 1}}
+    path.write_text(json.dumps(custom))
     table, usage = read_prices(path), Usage(10_000, 1_000)
     for spec, prices, dollars in (
         ("openai:gpt-4o", {}, 0.035),
@@ -168,7 +169,7 @@ def test_prices_are_known_without_a_network(tmp_path):
         assert find_cost(JudgeSpec.parse(spec), {})(usage) > 0
 
 
-def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
+def test_judge_without_price_is_rejected():
     for spec in (
         f"compatible:openai/gpt-oss-120b@{ROUTER}",
         "compatible:qwen@http://192.168.1.5:8000/v1",
@@ -183,13 +184,12 @@ def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
 
 
 @pytest.mark.parametrize("name", ["budget", "timeout", "delay"])
-def test_a_limit_that_is_no_number_is_refused(name):
-    """NaN is in no order: no cost would exceed it."""
+def test_nan_limit_is_rejected(name):  # no cost would exceed it
     with pytest.raises(InputError, match=f"{name}=nan"):
         JudgeSettings(**{name: float("nan")})
 
 
-def test_without_a_budget_twice_the_estimate_may_be_spent():
+def test_default_budget_is_twice_the_estimate():
     question = Question("Colors", ("a red door",) * 5)
     (known,) = Panel("openai:gpt-4o").estimate_cost([question] * 2)  # equal questions are one request
     (unknown,) = Panel("openai:unheard-of").estimate_cost([question])
