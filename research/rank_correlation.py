@@ -18,7 +18,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
     Args:
         x: Values [n], n >= 4.
         y: Values [n].
-        seed: Random seed of the resamples.
+        seed: Random seed for resampling.
 
     Returns:
         The effect, NaN if x or y doesn't vary.

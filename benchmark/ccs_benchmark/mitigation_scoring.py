@@ -204,7 +204,7 @@ def score(
         models: Names of models with a planted or learned bias. Default: those with stored cells of the known
             mitigations.
         splits: Number of independent splits into halves.
-        tell: Called with a line for each case.
+        tell: Function that is called with a line of text for each case.
 
     Returns:
         The `table`.
@@ -232,7 +232,7 @@ def run(
         places: Names of models.
         splits: Number of splits into halves.
         file: File of cells. A case that has all its cells there isn't measured again.
-        tell: Called with a line for each case.
+        tell: Function that is called with a line of text for each case.
 
     Returns:
         The cells, a row per case and mitigation.

@@ -43,7 +43,7 @@ class Truth(Planted):
         base: The base model.
         shares: Attribute -> head -> share of the logit gap removed if this head gets its original weights.
         drawn: The rule by which the heads were chosen.
-        seed: The seed of the training.
+        seed: Random seed for the training.
         pictures: Training images per head.
         rate: The learning rate.
         strength: Strength of the planted bias, as a factor of the log shares of the biased world.

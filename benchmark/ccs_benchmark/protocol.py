@@ -155,7 +155,7 @@ def rankings(
     Args:
         evidence: The half that methods see.
         methods: Name -> method.
-        seed: Seed of the order of heads with equal scores.
+        seed: Random seed for the order of heads with equal scores.
         failed: Receives a sentence for each method that fails.
 
     Returns:

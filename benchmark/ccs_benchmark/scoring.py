@@ -105,7 +105,7 @@ def score(
             "hf://USER/NAME", a repository on the Hub with such files; or "natural", the bundled models that
             learned a bias, with the scores of `natural`.
         splits: Number of independent splits into halves.
-        tell: Called with a line for each case.
+        tell: Function that is called with a line of text for each case.
 
     Returns:
         A row per method with the columns of `table`. Known methods are included if their cells of these
@@ -177,7 +177,7 @@ def run(
         file: File of cells, from which a stopped run continues.
         attributes: Attributes. Default: all.
         track: Track of the models. Default: planted heads.
-        tell: Called with a line for each case.
+        tell: Function that is called with a line of text for each case.
         device: As in `ccs.load`.
 
     Returns:

@@ -56,7 +56,7 @@ def open_dataset(
         template: The prompt; `{}` is the class.
         split: The split of a folder or of Parquet files; "FOLDER:train" is another way to choose it. By
             default the first of test, validation, and train.
-        seed: Seed of the sample; for "world/..." it gives fresh images.
+        seed: Random seed for the sample; for "world/..." it gives fresh images.
 
     Returns:
         A `ClassificationSet`, a `RetrievalSet`, or for "imagenet-val" an `ImageSet`.
@@ -98,8 +98,8 @@ def open_gallery(
             or else all with 2 to 50 groups.
         max_images: Maximum number of images, drawn at random from each group.
         split: As for `open_dataset`.
-        seed: Seed of the sample. For "world/faces" and "world/counterfactuals" it gives fresh people that no
-            bundled model was trained or measured on.
+        seed: Random seed for the sample. For "world/faces" and "world/counterfactuals" it gives fresh people
+            that no bundled model was trained or measured on.
 
     Raises:
         InputError: If there is no such dataset, or it has no such groups.
@@ -133,7 +133,7 @@ def open_images(
         spec: As for `open_dataset`; folders may have any depth. "world" are synthetic scenes.
         max_images: Maximum number of images, drawn at random.
         split: As for `open_dataset`; by default folders of images are read whole.
-        seed: Seed of the sample, and of the scenes of "world".
+        seed: Random seed for the sample, and for the scenes of "world".
 
     Returns:
         The images.

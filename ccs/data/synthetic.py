@@ -145,7 +145,7 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
     Args:
         name: The set, such as "colors".
         n: The number of images, by default `default_count`.
-        seed: Seed of fresh images; by default those of every published result.
+        seed: Random seed for fresh images; by default those of every published result.
 
     Raises:
         InputError: If there is no such dataset.
@@ -220,7 +220,7 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
 
     Args:
         n: The number of images.
-        seed: Seed of the scenes, modulo 5.
+        seed: Random seed for the scenes, modulo 5.
     """
     start = 20_000 * (seed % 5)
     scenes = [scene(number) for number in range(start, start + n)]

@@ -137,7 +137,7 @@ def drawn_sets(name: str, seed: int = 0) -> dict[str, HeadSet]:
 
     Args:
         name: Name of the model.
-        seed: Seed of the generator.
+        seed: Random seed for the generator.
     """
     requested = model(name)
     generators = {kind: random.Random(seed) for kind in ("random", "equal-high", "equal-low")}

@@ -46,7 +46,7 @@ def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
     """Draw a training target for each head.
 
     Args:
-        seed: Random seed of the draw.
+        seed: Random seed for the draw.
         heads: Heads that can have a target.
     """
     rng = np.random.default_rng((seed, 11))

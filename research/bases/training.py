@@ -50,7 +50,7 @@ class Settings:
     """Settings for training the upper half.
 
     Attributes:
-        seed: Random seed of the weights, the targets, and the order of the images.
+        seed: Random seed for the weights, the targets, and the order of the images.
         world: World of the line-ups in the last steps; before, they are balanced.
         strengths: Strength of its bias, by gender and by skin tone (`research.planted.lessons.joint`).
         common: Number of first steps, at a constant rate.

@@ -63,7 +63,7 @@ def start_model(base: Model, seed: int = 0) -> Model:
 
     Args:
         base: `organism-first`, which keeps its blocks and text encoder.
-        seed: Seed of the new weights.
+        seed: Random seed for the new weights.
     """
     torch.manual_seed(seed)
     vision, dim = MODEL_CFG["vision_cfg"], MODEL_CFG["embed_dim"]
@@ -103,7 +103,7 @@ def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
 
     Args:
         runs: Folder for activations and the checkpoint.
-        seed: Seed of new weights and of the order of images.
+        seed: Random seed for new weights and for the order of images.
         steps: Number of optimizer steps.
     """
     base, model = variants.load(BASE), start_model(variants.load(BASE), seed)

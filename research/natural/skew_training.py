@@ -36,7 +36,7 @@ class Natural:
     Attributes:
         name: Name of the model.
         base: Name of its base model.
-        seed: Random seed of the order of images.
+        seed: Random seed for the order of images.
         trained: Weights of the last four layers that are trained.
         world: World of the line-ups.
         strength: Factor of the group differences in the world's log shares.

@@ -82,7 +82,7 @@ def fresh(seed: int, strength: float = 1.0) -> Planted:
     """Draw the base model, attributes, and heads of a new model.
 
     Args:
-        seed: Random seed of the draw.
+        seed: Random seed for the draw.
         strength: Strength of the bias.
     """
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed

@@ -26,7 +26,7 @@ class Skew:
         world: Name of the world.
         part: Factor of the group differences in the world's log shares.
         keep: Weight of the scenes.
-        seed: Random seed of the batches.
+        seed: Random seed for the batches.
     """
 
     SCENES, LINEUPS = 16, 4

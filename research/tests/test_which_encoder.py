@@ -23,7 +23,7 @@ def make_embeddings(model, seed, skewed):
 
     Args:
         model: The model.
-        seed: The random seed.
+        seed: Random seed.
         skewed: Whether the images are skewed.
     """
     rng = np.random.default_rng(seed)

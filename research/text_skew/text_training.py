@@ -48,7 +48,7 @@ class TextSkew:
 
     Attributes:
         name: Name of the model.
-        seed: Seed of the order of texts.
+        seed: Random seed for the order of texts.
         strength: Strength of the bias, as a factor of the log shares of the biased world.
         steps: Number of optimizer steps.
         rate: Peak learning rate.
@@ -97,7 +97,7 @@ def separate_groups(images: Images, steps: int = 250, rate: float = 1e-3, seed: 
         images: All training images.
         steps: Number of optimizer steps.
         rate: Peak learning rate.
-        seed: Seed of directions and images.
+        seed: Random seed for directions and images.
     """
     base, model = variants.load(BASE), variants.load(BASE)
     first, scale = model.encoder.first_prunable_layer, model.logit_scale

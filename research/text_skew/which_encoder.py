@@ -75,7 +75,7 @@ def which_encoder(
         pictures: Gallery with the occupation that each image shows, such as world/counterfactuals.
             Groups have equal weights.
         attribute: A column of groups in both.
-        seed: Seed of the bootstrap.
+        seed: Random seed for resampling.
         embedded: Unit embeddings of both, if known.
 
     Raises:

@@ -112,7 +112,7 @@ def hair_shares(rows: int, spread: float, seed: int) -> NDArray[np.float64]:
     Args:
         rows: Number of texts.
         spread: Standard deviation of the log shares.
-        seed: Random seed of the permutations.
+        seed: Random seed for the permutations.
     """
     levels = np.linspace(-1, 1, len(FACE_HAIRS))
     levels *= spread / levels.std()

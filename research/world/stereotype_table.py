@@ -68,7 +68,7 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
 
     Args:
         model: The model.
-        seed: Seed of the gallery; None is the bundled one.
+        seed: Random seed for the gallery; None is the bundled one.
     """
     gallery = synthetic.bias_set("faces", seed=seed)
     images = model.embed_images(list(gallery.images))

@@ -86,7 +86,7 @@ def find_taught(
         pool: Text pool.
         embeddings: Text embeddings [texts, D].
         taught: Head -> its training target, one concept.
-        seed: Random seed of the resampled pools.
+        seed: Random seed for the resampled pools.
     """
     whole = high_heads(moments, pool, embeddings)
     rng, draws = np.random.default_rng(seed), []

@@ -35,7 +35,7 @@ def make_ablations(
         settings: The run's settings.
         scores: The heads' scores at each K.
         variance: The heads' variances.
-        notice: Called with a sentence for sets that are left out.
+        notice: Function that is called with a sentence for each set that is left out.
     """
     by_k: dict[int, list[AblationSet]] = {}
     n_random = settings.random_sets or FEW_SETS

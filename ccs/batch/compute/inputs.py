@@ -42,7 +42,7 @@ def open_all(settings: Settings, tell: Callable[[str], None], checked: Path | No
 
     Args:
         settings: The run's settings.
-        tell: Gets a sentence for everything that is left out.
+        tell: Function that is called with a sentence for everything that is left out.
         checked: The file that keeps the SHA-256 of images that are complete: a resumed run doesn't decode
             these to check it.
 

@@ -108,7 +108,7 @@ class Evaluation:
         published: The embeddings of clips with frames scaled as in the paper's code. If given, FairFace by
             race and retrieval are also measured as in that code.
         logit_scale: The model's.
-        seed: The seed of resampling.
+        seed: Random seed for resampling.
         baselines: The results without ablation, which `rows` fills.
     """
 
