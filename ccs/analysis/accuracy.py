@@ -128,12 +128,12 @@ def accuracy(
         "skipped": len(dataset.skipped),
         "ablate": str(ablation),
         "attribute": attribute or "",
+        "warning": warn_if_small("accuracy", after.n),
     }
     same = alike(dataset.classes, ends[0][1])
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
         identical_names(same),
-        warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
         about=description,

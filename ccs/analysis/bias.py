@@ -168,8 +168,7 @@ def bias(
         "skipped": len(people.skipped),
         "left_out": inputs.format_left_out(left_out),
     }
-    if warning := warn_if_small("bias", min(table.groups.values())):
-        description["warning"] = warning
+    description["warning"] = warn_if_small("bias", min(table.groups.values()))
     return replace(table, about=description, skipped=people.skipped)
 
 

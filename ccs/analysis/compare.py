@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ccs.analysis.evidence import read_heads
 from ccs.analysis.inputs import load_model, open_unlabeled
-from ccs.analysis.result import Chart, Result
+from ccs.analysis.result import Chart, Result, warn_if_small
 from ccs.data import ImageSet
 from ccs.data.rows import spread
 from ccs.errors import InputError
@@ -98,7 +98,8 @@ def compare(
         table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
         table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
     choices = {side: model.name for side, model in zip(SIDES, models, strict=True)}
-    choices |= {"images": images.name, "texts": texts}
+    warning = warn_if_small("heads", len(images.images))
+    choices |= {"images": images.name, "texts": texts, "warning": warning}
     return ComparisonTable(about=choices, rows=table, related=bool(table["changed"].notna().all()))
 
 

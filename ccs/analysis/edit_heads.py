@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names
-from ccs.analysis.result import describe_model
+from ccs.analysis.result import describe_model, warn_if_small
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import ERASE, Heads, Intervention, changes
@@ -140,5 +141,6 @@ def edit_heads(
         "heads": str(chosen),
         "preserve": name,
         "strength": strength if preserved else 0.0,
+        "warning": warn_if_small("bias", min(Counter(people.groups[attribute].tolist()).values())),
     }
     return EditedModel(model, edits, pd.DataFrame(rows), description)

@@ -9,6 +9,7 @@ the more likely the head carries the bias.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccs.analysis.inputs import format_left_out
-from ccs.analysis.result import describe_model
+from ccs.analysis.result import describe_model, warn_if_small
 from ccs.analysis.task import Task, draw_people, halves, make_task, on_people
 from ccs.data import BiasSet, ClassificationSet, ImageSet
 from ccs.data.open import open_images
 from ccs.heads import Head, HeadSet
-from ccs.metrics.stats import Floats
+from ccs.metrics.accuracy import near_chance
+from ccs.metrics.stats import Estimate, Floats
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.prompts import name_person
@@ -263,14 +265,16 @@ class Subject:
         people = draw_people(self.people, attribute, seed) if self.fresh else None
         return evidence, unseen if people is None else on_people(unseen, people, attribute)
 
-    def describe(self, evidence: Evidence, unseen: Task) -> dict[str, Any]:
-        """Return the `about` of a result: the model, the sets, and both halves' sizes.
+    def describe(self, evidence: Evidence, unseen: Task, accuracy: Estimate) -> dict[str, Any]:
+        """Return the `about` of a result: the model, the sets, both halves' sizes, and reasons for doubt.
 
         Args:
             evidence: Half on which a method was fitted.
             unseen: Half on which it was measured.
+            accuracy: Accuracy on the other half's control images without ablation.
         """
-        sets = self.people, self.controls
+        sets, smallest = (self.people, self.controls), min(Counter(unseen.groups.tolist()).values())
+        small = warn_if_small("bias", smallest), warn_if_small("accuracy", len(unseen.labels))
         return describe_model(self.model) | {
             "gallery": self.people.name,
             "attribute": evidence.attribute,
@@ -285,4 +289,6 @@ class Subject:
             "fresh": unseen.fresh,
             "seed": evidence.seed,
             "skipped": tuple(f"{data.name}: {name}" for data in sets for name in data.skipped),
+            "warning": " ".join(filter(None, small)),
+            "doubt": near_chance(accuracy.value, accuracy.low, len(unseen.class_weights)),
         }

@@ -111,8 +111,7 @@ def find_heads(
     choices: dict[str, Any] = describe_model(model) | {"text": text}
     choices |= {"images": images.name, "pool": pool, "texts": len(texts)}
     choices |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
-    if warning := warn_if_small("heads", len(images.images)):
-        choices["warning"] = warning
+    choices["warning"] = warn_if_small("heads", len(images.images))
     return HeadTable(about=choices, rows=table)
 
 

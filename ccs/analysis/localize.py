@@ -149,10 +149,9 @@ def localize(
         compared += single_head_sets(heads)
     held_out = measure_held_out(subject.model, unseen, compared, seed)
     drops = [held.max_skew_change.value for held in held_out if held.ablation == RANDOM]
-    p_value = np.nan
-    if drops:
-        p_value = np.mean([1, *(np.array(drops) <= held_out[1].max_skew_change.value)])
-    description = subject.describe(evidence, unseen) | {"method": name, "reliability": reliability(name)}
+    p_value = np.mean([1, *(np.array(drops) <= held_out[1].max_skew_change.value)]) if drops else np.nan
+    description = subject.describe(evidence, unseen, held_out[0].accuracy)
+    description |= {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
         for place, head in enumerate(order, 1)

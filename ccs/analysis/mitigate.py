@@ -182,7 +182,7 @@ def mitigate_subject(
             rows += [case | {"metric": name, "before": before, "after": after, "difference": after - before}]
     best = choose(options, max_loss)
     return MitigationTable(
-        about=subject.describe(evidence, task) | {"max_loss": max_loss},
+        about=subject.describe(evidence, task, options[0].accuracy) | {"max_loss": max_loss},
         rows=pd.DataFrame(rows),
         parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,

@@ -192,7 +192,7 @@ def value_columns(before: float, after: Estimate, change: Effect) -> dict[str, f
     return dict(zip(VALUE_COLUMNS, values, strict=True))
 
 
-def warn_if_small(result: str, n: int) -> str | None:
+def warn_if_small(result: str, n: int) -> str:
     """Warn if a result comes from too few images.
 
     Args:
@@ -200,11 +200,11 @@ def warn_if_small(result: str, n: int) -> str | None:
         n: The number of images, or of those of the smallest group.
 
     Returns:
-        The warning, for the result's `about` or a manifest; None if there are enough.
+        The warning, for the result's `about` or a manifest; "" if there are enough.
     """
     smallest, unit = FEWEST_IMAGES[result]
     if n >= smallest:
-        return None
+        return ""
     message = f"Too few {unit} for {result}: {n}. Results mean little below {smallest}."
     warnings.warn(message, UserWarning, stacklevel=3)
     return message

@@ -174,7 +174,7 @@ def search(
     limits, (evidence, unseen) = limits or Limits(), subject.split(attribute, seed)
     outcome = search_halves(subject.model, evidence.task, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    description = subject.describe(evidence, unseen) | {
+    description = subject.describe(evidence, unseen, outcome.held_out[0].accuracy) | {
         "occupations": people.occupations,
         "templates": people.templates,
         "max_loss": limits.max_loss,

@@ -1,7 +1,5 @@
 """Measure zero-shot accuracy: `clip-ccs accuracy --model M --dataset D`."""
 
-import sys
-import warnings
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,7 +40,6 @@ class AccuracyOptions:
 
 def print_accuracy(settings: AccuracyOptions) -> None:
     """Print the accuracy and the classes with the lowest accuracy, and write all rows to the CSV file."""
-    warnings.filterwarnings("ignore", "Too few images for accuracy")  # is part of `doubt`
     table = ccs.accuracy(**options.arguments(settings))
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])
     classes = table.rows.iloc[1:].sort_values("after", kind="stable")
@@ -59,8 +56,6 @@ def print_accuracy(settings: AccuracyOptions) -> None:
         groups=table.groups.head(MAX_CLASSES).to_string(index=False, float_format="{:.3f}".format),
     )
     show(text, table, settings.csv)
-    if table.doubt:
-        print(f"Warning: {table.doubt}", file=sys.stderr)
 
 
 main = Command(AccuracyOptions, print_accuracy)

@@ -56,11 +56,13 @@ def show(text: str, result: Result, csv: Path | None = None) -> None:
 
     Args:
         text: The result in words.
-        result: The result; images that it skipped are named on standard error.
+        result: The result. Its skipped images and its reason for doubt go to standard error.
         csv: The file, or None.
     """
     for name in getattr(result, "skipped", result.about.get("skipped", ())):
         print(f"Skipped: {name}", file=sys.stderr)
+    if doubt := getattr(result, "doubt", result.about.get("doubt")):
+        print(f"Warning: {doubt}", file=sys.stderr)
     print(text)
     if csv:
         write_text(csv, result.flat().to_csv(index=False))

@@ -65,9 +65,9 @@ def test_near_chance_warns_below_threshold(n_classes, threshold):
 
 def test_too_few_images_cause_warning():
     for result, (smallest, _) in FEWEST_IMAGES.items():
-        assert warn_if_small(result, smallest) is None
+        assert warn_if_small(result, smallest) == ""
         with pytest.warns(UserWarning, match=f"{smallest - 1}. Results mean little below {smallest}"):
             assert warn_if_small(result, smallest - 1)
     with pytest.warns(UserWarning, match="Too few images for accuracy: 2"):
         table = ccs.accuracy("organism", "world/subjects", max_images=2)
-    assert "below 30" in table.doubt
+    assert "below 30" in table.about["warning"]
