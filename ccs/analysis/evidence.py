@@ -273,7 +273,7 @@ class Subject:
             unseen: Half on which it was measured.
             accuracy: Accuracy on the other half's control images without ablation.
         """
-        sets, smallest = (self.people, self.controls), min(Counter(unseen.groups.tolist()).values())
+        sets, smallest = (self.people, self.controls), min(Counter(evidence.task.groups.tolist()).values())
         small = warn_if_small("bias", smallest), warn_if_small("accuracy", len(unseen.labels))
         return describe_model(self.model) | {
             "gallery": self.people.name,

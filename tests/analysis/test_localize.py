@@ -4,12 +4,14 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 import ccs
 from ccs.analysis import localize as analysis
 from ccs.analysis.carriers import DEFAULT
 from ccs.batch import localize
+from ccs.batch.pages import show
 
 
 def test_command_prints_heads_and_uncertainty(tiny_folder, capsys, monkeypatch):
@@ -31,3 +33,24 @@ def test_no_head_is_named_without_evidence_of_bias(tiny_model, faces):
     table = ccs.localize(tiny_model, mixed, method="total effect", preserve=preserve)
     assert (table.is_biased, table.heads) == (False, ())
     assert "No evidence of bias" in localize.format_carriers(table)
+
+
+@pytest.mark.parametrize(
+    ("analyze", "method"),
+    [
+        (ccs.localize, {"method": "total effect"}),
+        (ccs.search, {}),
+        (ccs.mitigate, {"methods": ["projection"]}),
+    ],
+)
+def test_few_images_and_control_accuracy_near_chance_are_reported(analyze, method, tiny_model, faces, capsys):
+    groups = {"gender": faces.groups["gender"][:24]}
+    small = replace(faces, images=faces.images[:24], groups=groups, k={"gender": 4})
+    controls = ccs.open_dataset("world/subjects", max_images=40)
+    mislabeled = replace(controls, labels=np.roll(controls.labels, 1))
+    with pytest.warns(UserWarning, match="Too few images"):
+        result = analyze(tiny_model, small, preserve=mislabeled, **method)
+    assert "Too few images per group for bias: 5" in result.about["warning"]
+    assert "Too few images for accuracy: 20" in result.about["warning"]
+    show("", result)
+    assert re.match(r"Warning: With all heads on \d", capsys.readouterr().err)
