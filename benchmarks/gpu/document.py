@@ -44,6 +44,8 @@ class Counting(TorchDispatchMode):
         self.cost: Cost = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.allclose.default:  # a check of values, which `meta` lacks
+            return True
         out = func(*args, **(kwargs or {}))
         views = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
         if not views:
