@@ -128,6 +128,7 @@ def test_views_have_no_serious_axe_violations(visit):
         page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
         for tab in VIEWS:
             open_view(page, tab)
+            assert page.title() == f"{tab.capitalize()} – CLIP heads"
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
             assert page.evaluate(SMALLEST_FONT) >= 12, tab
             # All views have the same surroundings.

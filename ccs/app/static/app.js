@@ -77,6 +77,8 @@ function show(html, headers, step) {
     (find(document, focus) ?? (focus && document.getElementById("view")))?.focus({ preventScroll: true });
   }
   focused = focus;
+  const view = document.querySelector("nav [aria-current]")?.textContent;
+  if (view) document.title = `${view} – CLIP heads`;
   dataset.page = headers.get("x-page") ?? dataset.page;
   const now = location.search || "?", address = headers.get("x-address") ?? now;
   remember(new URL(address === "?" ? "." : address, root), step && address !== now);
