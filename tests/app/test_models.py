@@ -13,7 +13,7 @@ from ccs.app import jobs, page, session
 from ccs.app.services.model_cache import LIVE_MODELS
 from ccs.model.loading.sources import find_model, known_encoder
 from tests.support.app_fixtures import make_sibling_app, open_screen, render_screen, submit_form
-from tests.support.processes import ROOT, run_python, start_app
+from tests.support.processes import ROOT, start_app
 
 
 def test_model_list_has_computed_then_live_models(app):
@@ -61,11 +61,21 @@ def test_slow_download_does_not_block_other_models(app, hub, tiny_folder):
     assert len(new_app.model_cache.get(name).load().heads) == 16  # the download continued
 
 
-ENDLESS_WORK = """
-import torch
-from ccs.app import __main__ as entry
+PROGRAM = """
+import sys
+from ccs import results
+from ccs.app import __main__ as entry, server
+from ccs.app.controls import open_screen
+from ccs.app.page import regions
+from ccs.app.session import App, Session
 
-def work(app):
+app = App(results.load(None))
+for tab in ("start", "bias"):
+    assert "judge" in regions(open_screen(app, Session(), {"tab": tab}))["main"]
+assert "torch" not in sys.modules
+import torch
+
+def work(*_):
     while True:
         torch.rand(500, 500) @ torch.rand(500, 500)
 
@@ -74,25 +84,8 @@ raise SystemExit(entry.main([]))
 """
 
 
-def test_app_stops_cleanly_during_pytorch_work(tmp_path):
-    """Python's normal shutdown would end with abort() in this state."""
+def test_app_opens_without_pytorch_and_stops_during_its_work(tmp_path):
+    """Python's normal shutdown during PyTorch's work would end with abort()."""
     env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with start_app(env, (sys.executable, "-u", "-c", ENDLESS_WORK)) as (_, output):
+    with start_app(env, (sys.executable, "-u", "-c", PROGRAM)) as (_, output):
         assert "Opens on organism." in output
-
-
-FIRST_PAGE = """
-import sys, ccs.app.server
-from ccs import results
-from ccs.app.controls import open_screen
-from ccs.app.page import regions
-from ccs.app.session import App, Session
-app = App(results.load(None))
-for tab in ("start", "bias"):
-    assert "judge" in regions(open_screen(app, Session(), {"tab": tab}))["main"]
-sys.exit("torch" in sys.modules)
-"""
-
-
-def test_first_pages_do_not_import_pytorch():
-    run_python("-c", FIRST_PAGE)
