@@ -1,7 +1,9 @@
 """Analyzing a model in the app: its request, tables, cancellation, and processes."""
 
+import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,8 +19,10 @@ from ccs.app.page import regions
 from ccs.app.services import analyses
 from ccs.app.services.analyses import Analyses, Request
 from ccs.app.services.model_cache import Cache
+from ccs.batch.compute import __main__ as compute
 from tests.support import app_sample
 from tests.support.app_fixtures import RecordingJob, make_empty_app, open_screen, submit_form
+from tests.support.compute_sample import fork
 from tests.support.datasets_sample import image_cells, parquet_bytes
 
 
@@ -108,10 +112,29 @@ def test_failed_or_canceled_analysis_ends_its_processes(tmp_path, replace_python
             pass
 
 
+class ForkedCompute(fork.Process):
+    """A fork of this process, which has imported PyTorch, in place of `python -m ccs.batch.compute`."""
+
+    def __init__(self, command, *, cwd, stdout, **_):
+        super().__init__(target=self.compute, args=(cwd, stdout.fileno(), command[5:]))
+        self.start()
+
+    def compute(self, folder, output, arguments):
+        os.chdir(folder)
+        with open(output, "w", buffering=1) as sys.stderr:
+            os._exit(compute.main(arguments))
+
+    def poll(self):
+        return self.exitcode
+
+    returncode = property(poll)
+
+
 def test_analysis_of_hub_images_fills_grid(tiny_folder, tmp_path, hub, monkeypatch):
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": parquet_bytes(image_cells(24))})
     app = make_empty_app(tiny_folder, tmp_path)
-    monkeypatch.setattr(analyses, "NICENESS", 0)
+    popen = SimpleNamespace(Popen=ForkedCompute, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(analyses, "subprocess", popen)
     monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
     screen = open_screen(app, {"tab": "heads"})
     app.model_cache.get("tiny")
