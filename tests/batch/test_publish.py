@@ -1,4 +1,4 @@
-"""batch.publish and ccs.results against a local server that speaks the Hub's protocol."""
+"""batch.publish and ccs.results against a local server with the Hub's protocol."""
 
 import copy
 import os
@@ -22,13 +22,13 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
-def push(folder, *options):
+def publish_results(folder, *options):
     return publish.main(["--repo", "user/ccs", "--results", str(folder), *options])
 
 
-def test_models_are_added_in_one_commit_without_touching_others(hub, folder, tmp_path, capsys):
+def test_publish_adds_models_in_one_commit_and_keeps_others(hub, folder, tmp_path, capsys):
     for _ in range(2):
-        assert push(folder) == 0
+        assert publish_results(folder) == 0
     repository = hub.repositories["datasets", "user/ccs"]
     assert repository.private
     assert [commit.message for commit in repository.commits] == ["initial commit", "Results of organism"]
@@ -36,49 +36,49 @@ def test_models_are_added_in_one_commit_without_touching_others(hub, folder, tmp
     before = hub.files("user/ccs")
     assert before["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
     write_sample_results(tmp_path / "more", "ViT-B-32/openai")
-    assert push(tmp_path / "more", "--public") == 0
+    assert publish_results(tmp_path / "more", "--public") == 0
     after = hub.files("user/ccs")
     assert not repository.private
     assert all(after[path] == data for path, data in before.items() if path != "README.md")
     assert "ViT-B-32--openai/bias.parquet" in after
     assert {"### organism", "### ViT-B-32/openai"} <= {*after["README.md"].decode().splitlines()}
 
-    write_sample_results(folder, "organism", only=("spans", "scores"))  # stale tables go
-    assert push(folder) == 0
-    inside = {path for path in hub.files("user/ccs") if path.startswith("organism/")}
-    assert inside == {"organism/spans.parquet", "organism/scores.parquet", "organism/manifest.json"}
+    write_sample_results(folder, "organism", only=("spans", "scores"))  # tables of an earlier run are deleted
+    assert publish_results(folder) == 0
+    names = {path.removeprefix("organism/") for path in hub.files("user/ccs") if path.startswith("organism/")}
+    assert names == {"spans.parquet", "scores.parquet", "manifest.json"}
     assert "ViT-B-32--openai/bias.parquet" in hub.files("user/ccs")
 
 
-def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
-    evil = "x\n\n# Not measured\n<img src=//a.b/c.png>"
+def test_model_name_cannot_add_markup_to_cards(tiny_model):
+    name = "x\n\n# Not measured\n<img src=//a.b/c.png>"
     model = copy.copy(tiny_model)
-    model.name, model.tag = evil, ""
+    model.name, model.tag = name, ""
     exported = export.model_card(model, export.WeightChange(HeadSet()), 0.0, "open_clip")
-    for page in (publish.dataset_card("user/ccs", {"m": make_manifest(evil, {})}), exported):
-        assert "x # Not measured &lt;img" in page
-        assert "\n# Not" not in page
+    for card in (publish.dataset_card("user/ccs", {"m": make_manifest(name, {})}), exported):
+        assert "x # Not measured &lt;img" in card
+        assert "\n# Not" not in card
 
 
-def test_searches_go_along(hub, folder, tmp_path):
-    assert push(folder) == 0
+def test_searches_are_published_and_loaded(hub, folder, tmp_path):
     sources = [results.read_all(source, "").models["organism"] for source in (folder, results.PRECOMPUTED)]
-    weights, theirs = (source.manifest["model"]["weights_hash"] for source in sources)
-    search, *_ = searches.beside(results.PRECOMPUTED, "organism", theirs)
-    ours_search = replace(search, weights_hash=weights)
-    path = searches.keep(folder, ours_search)
-    assert push(folder) == 0
+    weights, bundled_weights = (source.manifest["model"]["weights_hash"] for source in sources)
+    bundled_search, *_ = searches.beside(results.PRECOMPUTED, "organism", bundled_weights)
+    search = replace(bundled_search, weights_hash=weights)
+    assert publish_results(folder) == 0
+    path = searches.keep(folder, search)
+    assert publish_results(folder) == 0
     assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
-    fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
-    assert searches.beside(fetched, "organism", weights) == (ours_search,)
+    downloaded = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
+    assert searches.beside(downloaded, "organism", weights) == (search,)
 
 
-def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path):
+def test_load_pins_revisions_and_falls_back_to_cache(hub, folder, tmp_path):
     cache = tmp_path / "cache"
-    push(folder)
+    publish_results(folder)
     commit = hub.repositories["datasets", "user/ccs"].commits[-1].sha
     write_sample_results(folder, "second")
-    push(folder)
+    publish_results(folder)
 
     pinned = results.load(f"{ADDRESS}@{commit}", cache=cache)
     assert list(pinned.models) == ["organism"]
@@ -91,19 +91,19 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
     assert cached.source.split("commit")[1] == newest.source.split("commit")[1]
     assert "could not be loaded: status 503" in cached.notices[0]
 
-    write_sample_results(tmp_path / "shipped", "organism")
-    shipped = results.load(ADDRESS, fallback=tmp_path / "shipped", cache=tmp_path / "empty")
-    assert shipped.source.startswith("the bundled results")
-    assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
+    write_sample_results(tmp_path / "bundled", "organism")
+    bundled = results.load(ADDRESS, fallback=tmp_path / "bundled", cache=tmp_path / "empty")
+    assert bundled.source.startswith("the bundled results")
+    assert bundled.notices[1] == f"There is no cached copy of {ADDRESS}."
 
 
-def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys):
+def test_failed_commit_publishes_nothing_and_hides_the_token(hub, folder, capsys):
     for fault, message in (
         (lambda _: hub_server.refuse_request(409, "conflict"), "409 for user/ccs: somebody else changed it"),
         (local_server.drop_connection, "could not be reached for user/ccs"),
     ):
         hub.faults["POST .*/commit/"] = fault
-        assert push(folder) == 2
+        assert publish_results(folder) == 2
         captured = capsys.readouterr()
         assert message in captured.err
         assert "Traceback" not in captured.err
@@ -112,9 +112,9 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
         assert list(repository.commits[-1].files) == [".gitattributes"]
 
 
-def test_datasets_loads_it(hub, folder, tmp_path):
+def test_published_tables_load_with_datasets(hub, folder, tmp_path):
     write_sample_results(folder, "ViT-B-32/openai")
-    push(folder)
+    publish_results(folder)
     script = """
 import datasets
 for name in ("spans", "judgments", "bias", "heads"):

@@ -64,9 +64,8 @@ def test_new_class_names_cannot_swap_existing_names(write_files, names, error):
 @pytest.mark.parametrize("missing", ["nan", "NaN", "<NA>", ""])
 def test_missing_value_is_neither_group_nor_class(write_files, missing):
     rows = [f"{n}.png,{['a', 'b', missing][n % 3]},{['x', 'y', missing][n % 3]}" for n in range(6)]
-    folder = write_files(
-        {f"{n}.png": n for n in range(6)} | {"labels.csv": csv_text("file,race,label", *rows)}
-    )
+    images = {f"{n}.png": n for n in range(6)}
+    folder = write_files(images | {"labels.csv": csv_text("file,race,label", *rows)})
     assert {*open_gallery(folder).groups["race"]} == {"a", "b"}
     data = open_dataset(folder)
     assert (data.classes, data.skipped) == (("x", "y"), ("2.png: no label", "5.png: no label"))
@@ -99,7 +98,7 @@ def test_image_and_mask_folders_are_rejected_as_classes(write_files, folders):
     assert len(open_images(parent).images) == 6
 
 
-def test_unused_columns_are_listed_and_similar_names_stay_separate(write_files):
+def test_similar_columns_are_separate_and_unused_ones_listed(write_files):
     rows = [f"{n}.png,{'ab'[n % 2]},{'cd'[n // 2]},x{n}" for n in range(4)]
     table = csv_text("file,skin_tone,skin tone,hair", *rows)
     gallery = open_gallery(write_files(IMAGES | {"labels.csv": table}))
@@ -112,10 +111,10 @@ def test_mixed_splits_in_a_table_are_reported(write_files):
     paths = ["train/0.png", "train/1.png", "test/2.png", "test/3.png"]
     table = pd.DataFrame({"file_name": paths, "label": [*"abab"], "split": ["one", "one", "two", "two"]})
     for columns, splits in ((["file_name", "label"], "test, train"), ([*table], "one, two")):
-        metadata = table[columns].to_csv(index=False)
-        data = open_dataset(
-            write_files({path: n for n, path in enumerate(paths)} | {"metadata.csv": metadata})
-        )
+        files = {path: n for n, path in enumerate(paths)} | {
+            "metadata.csv": table[columns].to_csv(index=False)
+        }
+        data = open_dataset(write_files(files))
         assert class_by_number(data) == dict(enumerate("abab"))
         assert data.notes == (f"{splits} are not read as splits, but together",)
 
@@ -129,15 +128,13 @@ def test_class_codes_are_reported(write_files, classes):
 
 
 def test_tar_file_per_class_counts_hidden_files(write_files):
-    archives = {
-        f"{name}.tar": tar_bytes({"0.png": numbered_png(n), "._0.png": b"x"}) for n, name in enumerate("ab")
-    }
-    data = open_dataset(write_files(archives))
+    folders = {n: {"0.png": numbered_png(n), "._0.png": b"x"} for n in range(2)}
+    data = open_dataset(write_files({f"{'ab'[n]}.tar": tar_bytes(files) for n, files in folders.items()}))
     assert class_by_number(data) == {0: "a", 1: "b"}
     assert data.notes.count("hidden: 1 file ._0.png") == 2
 
 
-def test_img2dataset_shards_are_read_without_their_metadata_tables(write_files):
+def test_img2dataset_shards_are_read_without_tables(write_files):
     files = {}
     for number in (0, 1):
         shard = f"{number:05d}"

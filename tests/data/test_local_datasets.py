@@ -95,7 +95,7 @@ def test_decode_applies_exif_rotation():
     assert np.asarray(rotated)[0].max() == 0  # the left edge is now the top
 
 
-def test_images_are_in_path_order_and_unreadable_files_are_listed(tmp_path):
+def test_images_are_in_path_order_without_damaged_files(tmp_path):
     for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
         write_file(tmp_path / "images" / name, noise_jpeg(len(name)))
     write_file(tmp_path / "images" / "b/cut.jpg", noise_jpeg(5)[:900])
@@ -147,7 +147,7 @@ def test_class_folders_are_read_from_the_test_split(tmp_path):
     )
 
 
-def test_links_duplicates_and_damaged_archive_members_are_reported(tmp_path):
+def test_links_duplicates_and_damaged_files_are_reported(tmp_path):
     files = {f"{name}.png": noise_jpeg(seed) for seed, name in enumerate(("a/0", "b/1", "b/2"))}
     for name in ("a/0.png", "b/1.png"):
         write_file(tmp_path / "set" / name, files[name])

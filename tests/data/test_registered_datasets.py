@@ -37,7 +37,7 @@ def image_numbers(data):
     return [read_number(image) for image in data.images]
 
 
-def test_classification_datasets_have_classes_labels_and_templates(open_clone):
+def test_classification_datasets_have_labels_and_templates(open_clone):
     for name, classes, labels, template_count in (
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
         ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),

@@ -131,7 +131,7 @@ def test_agreement_of_several_people_leaves_out_ties(results_folder):
     assert not math.isnan(of_all_models.loc[("", "panel", "krippendorff_alpha"), "value"])
 
 
-def test_sheets_are_not_overwritten_and_other_separators_are_read(results_folder, tmp_path, capsys):
+def test_sheets_are_not_overwritten(results_folder, tmp_path, capsys):
     sheet, reserved = tmp_path / "ann.csv", tmp_path / "people.csv"
     location = ["--results", str(results_folder)]
     assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0

@@ -92,7 +92,7 @@ def test_overlap_with_published_heads_is_complete(ideal_results):
     assert "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |" in report.build(collection)
 
 
-def test_rescored_comparison_uses_measured_instead_of_published_heads(ideal_results):
+def test_rescored_comparison_uses_measured_heads(ideal_results):
     model = "ViT-B-32/openai"
     cell = (model, "cifar100", "high")
     (claim,) = (c for c in report.claims("table5") if (c.model, c.dataset, c.ablation) == cell)

@@ -117,7 +117,7 @@ def make_row(**values):
     return row | {"low": 0.64, "high": 0.66} | values
 
 
-def test_prompts_add_articles_only_to_names_that_are_not_the_papers():
+def test_prompts_add_articles_to_other_occupations():
     names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "usher", "the boss", "nurses")
     expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "an usher")
     gallery = SimpleNamespace(occupations=names, templates=paper.templates())

@@ -39,7 +39,7 @@ def test_invalid_rows_and_manifests_are_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_folder_and_model_name_without_letters_are_rejected(tmp_path):
+def test_missing_folder_and_empty_name_are_rejected(tmp_path):
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="holds no letter"):
@@ -68,7 +68,7 @@ def test_queries_select_ablation_sets_by_name():
     assert ablations(queries.single_heads(rows)) == [("single:L7.H2", None)]
 
 
-def test_max_skew_query_defaults_to_correct_mean_per_occupation_pool():
+def test_max_skew_query_defaults_to_correct_mean():
     metrics = ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
     cells = product(metrics, ("correct", "as-published"), ("d", "d (one-pool)"))
     rows = pd.DataFrame(cells, columns=["metric", "mode", "dataset"])

@@ -104,6 +104,11 @@ def write_images(place, images, folders=(".",)):
     return names
 
 
+def first_people(gallery, count, k=10):
+    groups = {attribute: labels[:count] for attribute, labels in gallery.groups.items()}
+    return replace(gallery, images=gallery.images[:count], groups=groups, k=dict.fromkeys(groups, k))
+
+
 def read_number(image):
     return int(np.asarray(image)[0, 0, 0]) // 5
 
