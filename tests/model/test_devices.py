@@ -1,4 +1,4 @@
-"""What a GPU computes is what the CPU computes; where there is none, one is pretended (support/pretended)."""
+"""GPU and CPU results match; without a GPU, a mock one is used (support/mock_gpu)."""
 
 from contextlib import nullcontext
 
@@ -20,12 +20,11 @@ from tests.support.compute_sample import assert_same_tables, compute_arguments, 
 from tests.support.reference_encoder import TOLERANCE, random_pixels
 
 ARCHITECTURES = [family.measured for family in FAMILIES.values()] + ["vit_relpos_medium_patch16_cls_224"]
-OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
+ABLATIONS = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
 
 
-@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.gpu) for kind in ("pretended", "real")])
+@pytest.fixture(params=[pytest.param(gpu, marks=pytest.mark.gpu) for gpu in ("mock", "real")])
 def cuda(request, monkeypatch):
-    """The name of a GPU: a real one where there is one, else a pretended one."""
     is_real = torch.cuda.is_available()
     if is_real != (request.param == "real"):
         pytest.skip("needs a GPU" if request.param == "real" else "there is a real one")
@@ -33,75 +32,78 @@ def cuda(request, monkeypatch):
         yield "cuda"
 
 
-def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, random_images):
-    there, x, images = ccs.load(str(tiny_folder), device=cuda), random_pixels(tiny_model, 5), random_images(6)
-    assert (there.encoder.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
+def test_model_methods_match_cpu(cuda, tiny_model, tiny_folder, random_images):
+    gpu_model, x, images = (
+        ccs.load(str(tiny_folder), device=cuda),
+        random_pixels(tiny_model, 5),
+        random_images(6),
+    )
+    assert (gpu_model.encoder.device.type, gpu_model.weights_hash) == ("cuda", tiny_model.weights_hash)
 
     def results(model):
-        start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
-        looked = model.encoder.ablated(OFF[1]).attention(start, 5).cpu().numpy()
+        trunk, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
+        attention = model.encoder.ablated(ABLATIONS[1]).attention(trunk, 5).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
         return {
             "images": model.embed_images(images),
-            "plans": model.embed_images(x, OFF),
-            "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
+            "ablations": model.embed_images(x, ABLATIONS),
+            "trunk": model.embed_images(trunk[np.array([3, 0])], ABLATIONS),
             "texts": model.embed_texts(texts),
             "contributions": np.hstack([effects.reshape(5, -1) for effects in model.contributions(x)]),
-            "of some heads": model.embed_with_contributions(start, OFF, model.heads)[1].direct,
-            "attention": looked,
+            "heads of a trunk": model.embed_with_contributions(trunk, ABLATIONS, model.heads)[1].direct,
+            "attention": attention,
             "variance": moments.variance(),
             "picks": np.array([[span.index for span in picked] for picked in spans.values()]),
             "errors": np.array(list(largest_errors(model, images).values())),
         }
 
     expected = results(tiny_model)
-    for name, values in results(there).items():
+    for name, values in results(gpu_model).items():
         np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=TOLERANCE, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
-    here = Encoder(small_architectures.build_image_encoder(name))
-    there = Encoder(small_architectures.build_image_encoder(name).to(usable_device(cuda)))
-    x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
-    plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
+def test_encoder_families_match_cpu(cuda, name):
+    cpu_encoder = Encoder(small_architectures.build_image_encoder(name))
+    gpu_encoder = Encoder(small_architectures.build_image_encoder(name).to(usable_device(cuda)))
+    x = torch.randn(2, 3, *cpu_encoder.image_size, generator=torch.Generator().manual_seed(0))
+    ablations, last = [HeadSet(), HeadSet(list(cpu_encoder.heads)[::3])], cpu_encoder.n_layers - 1
 
     def results(encoder):
         readout = encoder.embed_and_read(x)[1]
         coordinates = [encoder.coordinates(readout, head) @ encoder.basis(head) for head in encoder.heads]
         parts = [*encoder.contributions(readout), *coordinates, encoder.attention(x, last)]
-        return [encoder.embed(x, plans), encoder.embed(encoder.trunk(x), plans), *parts]
+        return [encoder.embed(x, ablations), encoder.embed(encoder.trunk(x), ablations), *parts]
 
-    for ours, theirs in zip(results(there), results(here), strict=True):
-        assert ours.device.type == "cuda"
-        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("precision", "allowed"), [("bf16", 2e-2), ("fp16", 2e-3)])
-def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allowed, tiny_model, tiny_folder):
-    there, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), random_pixels(tiny_model, 4)
-    off = np.abs(there.embed_images(x, OFF[:2]) - tiny_model.embed_images(x, OFF[:2])).max()
-    assert TOLERANCE < off < allowed
-    ours, theirs = there.contributions(x), tiny_model.contributions(x)
-    np.testing.assert_allclose(ours.direct, theirs.direct, atol=TOLERANCE)
-    np.testing.assert_allclose(there.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
+    for on_gpu, on_cpu in zip(results(gpu_encoder), results(cpu_encoder), strict=True):
+        assert on_gpu.device.type == "cuda"
+        torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-4, atol=1e-4)
 
 
-def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
-    assert (
-        run_compute(compute_arguments(tiny_folder, texts, tmp_path, "--workers", "0", "--device", cuda)) == 0
-    )
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 2e-2), ("fp16", 2e-3)])
+def test_half_precision_affects_only_image_embeddings(cuda, precision, tolerance, tiny_model, tiny_folder):
+    half_model, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), random_pixels(tiny_model, 4)
+    images, expected = (model.embed_images(x, ABLATIONS[:2]) for model in (half_model, tiny_model))
+    assert TOLERANCE < np.abs(images - expected).max() < tolerance
+    direct, expected = (model.contributions(x).direct for model in (half_model, tiny_model))
+    np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(half_model.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
+
+
+def test_run_writes_same_tables_as_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
+    options = ("--workers", "0", "--device", cuda)
+    assert run_compute(compute_arguments(tiny_folder, texts, tmp_path, *options)) == 0
     assert_same_tables(small_run / "tiny", tmp_path / "tiny", ignore=["heads"])
     assert read_results(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
-def test_one_setting_chooses_the_device(monkeypatch):
+def test_environment_variables_choose_device(monkeypatch):
     monkeypatch.delenv("CCS_DEVICE", raising=False)
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     with mock_gpu.use_mock_gpu(monkeypatch):
         assert str(usable_device("auto")) == start().device == "cuda:0"
-        monkeypatch.setenv("SPACES_ZERO_GPU", "true")  # a GPU that is there for a moment only
+        monkeypatch.setenv("SPACES_ZERO_GPU", "true")  # where a GPU is available only during a call
         assert (str(usable_device("auto")), str(usable_device("cuda"))) == ("cpu", "cuda:0")
         monkeypatch.setenv("CCS_DEVICE", "cpu")
         assert str(usable_device("auto")) == start().device == "cpu"
@@ -110,7 +112,7 @@ def test_one_setting_chooses_the_device(monkeypatch):
             usable_device("auto")
 
 
-def test_tf32_is_off_where_it_would_be_on_and_as_before_afterwards():
+def test_without_tf32_restores_setting():
     assert torch.backends.cudnn.allow_tf32
     with without_tf32(), without_tf32():
         assert not torch.backends.cudnn.allow_tf32

@@ -1,4 +1,4 @@
-"""Edits erase groups from heads' outputs exactly, and weights hold them in every family of encoders."""
+"""Edits erase groups from heads' outputs, and edited weights give the same results in every family."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_
 from tests.support import vision_language_models as vlms
 from tests.support.tiny_model import randomize_weights, tiny_clip
 
-GROUPS, KINDS = np.array(["a", "b", "c"] * 8), np.arange(24) % 3
+GROUPS, CLASSES = np.array(["a", "b", "c"] * 8), np.arange(24) % 3
 PIXELS = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(3))
 PIXELS += torch.arange(24)[:, None, None, None] % 3
 
@@ -25,7 +25,7 @@ def erase(model, heads, groups=GROUPS, preserve=None, attribute="kind"):
     return fit_edits(model, unfitted, PIXELS, {attribute: groups}, preserve)
 
 
-def test_map_minimizes_its_objective():
+def test_erasing_map_minimizes_objective():
     generator = torch.Generator().manual_seed(0)
     groups, classes = (torch.randn(n, 6, generator=generator).double() for n in (3, 4))
     mean, identity = torch.randn(6, generator=generator).double(), torch.eye(6).double()
@@ -44,11 +44,10 @@ def test_map_minimizes_its_objective():
         assert objective(best) < objective(best + 1e-3 * torch.randn(6, 6, generator=generator).double())
 
 
-def test_groups_that_heads_do_not_know_change_nothing(tiny_model):
-    twice = torch.cat([PIXELS, PIXELS])
+def test_erasing_unencoded_groups_changes_nothing(tiny_model):
     groups = np.repeat(["left", "right"], len(PIXELS))
     unfitted = Intervention.parse("L2.H0=erase:side L4.H1=erase:side L5.H2=erase:side")
-    edits, _ = fit_edits(tiny_model, unfitted, twice, {"side": groups})
+    edits, _ = fit_edits(tiny_model, unfitted, torch.cat([PIXELS, PIXELS]), {"side": groups})
     embedded = tiny_model.embed_images(PIXELS, edits)
     np.testing.assert_allclose(embedded, tiny_model.embed_images(PIXELS), atol=1e-6)
 
@@ -62,10 +61,10 @@ FAMILIES = {
 }
 
 
-def read(family, module, x, kind):
-    """Pass an image, or a text of a kind."""
+def run_encoder(family, module, x, label):
+    """Pass an image, or a text of a class."""
     if family == "CLIPTextModel":
-        return module(torch.arange(12)[None] + 20 * kind + 5)
+        return module(torch.arange(12)[None] + 20 * label + 5)
     if family == "Qwen2_5_VL":
         patches = x.flatten().repeat(2).view(16, -1)
         return module.model.get_image_features(patches, torch.tensor([[1, 4, 4]]))
@@ -74,19 +73,19 @@ def read(family, module, x, kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_edited_heads_write_the_same_mean_for_every_group(family, dtype):
+def test_edited_heads_have_equal_group_means(family, dtype):
     make, heads = FAMILIES[family]
     module, encoder = make().eval(), heads[0]
     randomize_weights(module, seed=3)
     module.to(dtype)
 
     def run():
-        for x, kind in zip(PIXELS, KINDS, strict=True):
-            read(family, module, x[None].to(dtype), int(kind))
+        for x, label in zip(PIXELS, CLASSES, strict=True):
+            run_encoder(family, module, x[None].to(dtype), int(label))
 
-    before, mean_before = _written(module, run, heads, encoder)
+    before, mean_before = _head_outputs(module, run, heads, encoder)
     rows = edit_module(module, heads, run, GROUPS, encoder)
-    after, mean_after = _written(module, run, heads, encoder)
+    after, mean_after = _head_outputs(module, run, heads, encoder)
     assert [row["head"] for row in rows] == heads.split()
     tolerance = 1e-5 if dtype is torch.float32 else 0.05
     assert _group_gap(after) < tolerance * _group_gap(before)
@@ -94,8 +93,8 @@ def test_edited_heads_write_the_same_mean_for_every_group(family, dtype):
     torch.testing.assert_close(mean_before, mean_after, rtol=0, atol=tolerance * scale)
 
 
-def _written(module, run, heads, encoder):
-    """What heads of a layer write [n, W] to the CLS token and the mean patch, and the layer's mean output."""
+def _head_outputs(module, run, heads, encoder):
+    """Return head outputs [n, W], averaged over CLS token and patches, and the layer's mean output."""
     chosen = ccs.HeadSet.parse(heads)
     root, modules = structure.attention_modules(module, encoder)
     path, attention = list(modules.items())[chosen[0].layer]
@@ -108,12 +107,12 @@ def _written(module, run, heads, encoder):
     return outputs[:, columns] @ weight[:, columns].T, outputs.mean(0) @ weight.T + projection.bias.detach()
 
 
-def _group_gap(written):
-    means = torch.stack([written[torch.from_numpy(name == GROUPS)].mean(0) for name in "abc"])
+def _group_gap(outputs):
+    means = torch.stack([outputs[torch.from_numpy(name == GROUPS)].mean(0) for name in "abc"])
     return float((means - means.mean(0)).abs().max())
 
 
-def test_weights_equal_the_intervention(model):
+def test_edited_weights_match_intervention(model):
     edits, rows = erase(model, "L2.H1 L4.H0 L5.H2", preserve=Preserved(PIXELS, np.arange(24) // 6))
     edited = EditedModel(model, edits, pd.DataFrame(rows), {})
     np.testing.assert_allclose(edited.embed_images(PIXELS), model.embed_images(PIXELS, edits), atol=1e-5)
@@ -137,7 +136,7 @@ def test_text_heads_are_edited(tiny_model):
     assert not np.allclose(units, tiny_model.embed_texts(texts), atol=1e-5)
 
 
-def test_wrong_groups_are_refused(tiny_model):
+def test_invalid_groups_and_heads_are_rejected(tiny_model):
     with pytest.raises(InputError, match="two or more groups"):
         erase(tiny_model, "L5.H0", np.full(24, "a"))
     with pytest.raises(InputError, match=r"L9\.H0 is outside"):

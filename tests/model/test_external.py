@@ -1,4 +1,4 @@
-"""Encoders from outside: those inside language models, and families registered with a check."""
+"""Encoders inside vision-language models, and registered families of encoders."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ DIM = 24  # of the tiny model
 
 
 class SmallViT(VisionTransformer):
-    """A Vision Transformer where this package doesn't look for it; it reads the mean of all tokens."""
+    """A Vision Transformer of an unknown class, which pools the mean of all tokens."""
 
     def __init__(self):
         sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
@@ -69,7 +69,7 @@ def vit(monkeypatch):
     return module
 
 
-def test_a_registered_encoder_is_one_like_any_other(vit, tiny_folder, tmp_path):
+def test_registered_encoder_supports_all_functions(vit, tiny_folder, tmp_path):
     check = ccs.register_encoder(is_small_vit, decompose, vit)
     assert max(check.embedding, check.ablation, check.contributions, check.in_module) <= 1e-6
     pixels = torch.randn(3, 3, 24, 24)
@@ -87,7 +87,7 @@ def test_a_registered_encoder_is_one_like_any_other(vit, tiny_folder, tmp_path):
         ccs.extract_image_encoder(vit, "organism")
 
 
-def test_a_wrong_decomposition_is_refused(vit):
+def test_inexact_decomposition_is_rejected(vit):
     def without_mlps(module):
         parts = decompose(module)
         blocks = [Block(**{**block.__dict__, "mlp": torch.zeros_like}) for block in parts.blocks]
@@ -101,51 +101,41 @@ def test_a_wrong_decomposition_is_refused(vit):
 
 
 @pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_the_clip_inside_a_language_model(write, tmp_path):
-    """The encoder of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
+def test_encoder_extracted_from_vlm_matches_clip(write, tmp_path):
+    """A CLIP's encoder in a LLaVA, and a SigLIP's in a PaliGemma."""
     module = write(tmp_path)
-    whole = vlms.wrap_image_encoder(module.vision_model)
+    vlm = vlms.wrap_image_encoder(module.vision_model)
     expected = ccs.load(str(tmp_path))
-    extracted = ccs.extract_image_encoder(whole, str(tmp_path))
+    extracted = ccs.extract_image_encoder(vlm, str(tmp_path))
     assert extracted.weights_hash == expected.weights_hash
     x, texts = torch.randn(3, 3, 32, 32), ["a photo of a cat", "a cat"]
     np.testing.assert_array_equal(extracted.embed_images(x, HEADS), expected.embed_images(x, HEADS))
     np.testing.assert_array_equal(extracted.embed_texts(texts), expected.embed_texts(texts))
     module.vision_model.encoder.layers[1].self_attn.out_proj.weight.data += 0.1
-    trained = vlms.wrap_image_encoder(module.vision_model)
+    retrained = vlms.wrap_image_encoder(module.vision_model)
     with pytest.warns(UserWarning, match="was trained further"):
-        moved = ccs.extract_image_encoder(trained, str(tmp_path))
+        extracted = ccs.extract_image_encoder(retrained, str(tmp_path))
     with torch.no_grad():
         expected_units = F.normalize(module.get_image_features(x).pooler_output)
-    np.testing.assert_allclose(moved.embed_images(x), expected_units, atol=1e-6)
+    np.testing.assert_allclose(extracted.embed_images(x), expected_units, atol=1e-6)
     with pytest.raises(InputError, match="is not built like organism's"):
-        ccs.extract_image_encoder(whole, "organism")
+        ccs.extract_image_encoder(vlm, "organism")
 
 
-def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for the Hub
-    vlms.wrap_image_encoder(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "whole")
+def test_commands_accept_vlm_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
+    vlms.wrap_image_encoder(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "vlm")
     weights = ccs.load(str(tmp_path)).weights_hash
-    assert ccs.extract_image_encoder(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
+    assert ccs.extract_image_encoder(str(tmp_path / "vlm"), str(tmp_path)).weights_hash == weights
     with pytest.raises(InputError, match="'no-such' can't be loaded as a vision-language model"):
         ccs.extract_image_encoder("no-such", str(tmp_path))
-    options = [
-        "a red cat",
-        "--max-images",
-        "4",
-        "--texts",
-        str(write_small_pool(tmp_path)),
-        "--device",
-        "cpu",
-    ]
-    options += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
-    assert heads_command.main(options) == 0
-    assert heads_command.main([*options[:-1], "no-such"]) == 2
+    options = ["--max-images", "4", "--texts", str(write_small_pool(tmp_path)), "--device", "cpu"]
+    options += ["--model", str(tmp_path / "vlm"), "--text-encoder", str(tmp_path)]
+    assert heads_command.main(["a red cat", *options]) == 0
+    assert heads_command.main(["a red cat", *options[:-1], "no-such"]) == 2
     out = tmp_path / "results"
-    assert (
-        run_compute([*options[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"])
-        == 0
-    )
-    manifest = results.read_manifest(next(out.glob("whole*")))
+    settings = ["--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]
+    assert run_compute([*options, *settings]) == 0
+    manifest = results.read_manifest(next(out.glob("vlm*")))
     assert manifest["model"]["weights_hash"] == weights
     assert manifest["settings"]["text_encoder"] == str(tmp_path)

@@ -1,4 +1,4 @@
-"""Every architecture of open_clip, shrunk: accepted and exact, or refused with the reason."""
+"""Every architecture of open_clip, made small: exact, or rejected with the reason."""
 
 import re
 from collections import Counter
@@ -19,17 +19,17 @@ from tests.support import small_architectures
 from tests.support.reference_encoder import TOLERANCE
 from tests.support.tiny_model import tiny_clip
 
-NOT_OF_THE_SMALL = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
-REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
-OTHERS = ("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S")
-ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith(OTHERS)]
+IGNORED_SETTINGS = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
+REJECTED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
+UNSUPPORTED = ("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S")
+ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith(UNSUPPORTED)]
 
 
-def different(names, config):
-    """One name of each configuration, with the number of names that share it."""
+def group_architectures(names, config):
+    """Return one name per configuration, with the number of names that share it."""
     by_settings = {}
     for name in names:
-        settings = {key: value for key, value in config(name).items() if key not in NOT_OF_THE_SMALL}
+        settings = {key: value for key, value in config(name).items() if key not in IGNORED_SETTINGS}
         settings["quick"] = bool(open_clip.get_model_config(name).get("quick_gelu"))
         # timm's names end in the size of an image.
         settings["timm_model_name"] = re.sub(r"_\d+$", "", settings.get("timm_model_name", ""))
@@ -45,113 +45,118 @@ VARIANTS = {
     "uneven patches": {"image_size": 36, "patch_size": 8},
     "fixed positions": {"pos_embed_type": "sin_cos_2d"},
     "patch dropout": {"patch_dropout": 0.5},
-    "average of normed patches": {"pool_type": "avg"},
+    "average of normalized patches": {"pool_type": "avg"},
 }
 """Entries of vision_cfg."""
 
 
 @pytest.mark.parametrize(
-    "name", [*different(ARCHITECTURES, small_architectures.small_vision_config), *VARIANTS]
+    "name", [*group_architectures(ARCHITECTURES, small_architectures.small_vision_config), *VARIANTS]
 )
-def test_every_accepted_architecture_is_exact(name):
-    """Embeddings, contributions, and maps, of all heads on, ablated, and scaled."""
+def test_supported_architecture_is_exact(name):
+    """Embeddings, contributions, and maps, without ablation and with heads ablated and scaled."""
     visual = (
         tiny_clip(0, **VARIANTS[name]).visual.eval()
         if name in VARIANTS
         else small_architectures.build_image_encoder(name)
     )
-    sharpen(visual)  # where attention is nearly even, mistakes in it hide
+    sharpen(visual)  # nearly uniform attention would hide errors
     encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
-    off, last = HeadSet(list(encoder.all_heads)[::3]), HeadSet([Head(encoder.n_layers - 1, 0)])
-    scaled = Intervention({head: (0.3, 1.5, 0)[place % 3] for place, head in enumerate(off)})
-    same, zero = encoder.embed(x, [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0)])
+    ablated, last = HeadSet(list(encoder.all_heads)[::3]), HeadSet([Head(encoder.n_layers - 1, 0)])
+    scaled = Intervention({head: (0.3, 1.5, 0)[place % 3] for place, head in enumerate(ablated)})
+    same, zero = encoder.embed(x, [Intervention(dict.fromkeys(ablated, factor)) for factor in (1, 0)])
     assert torch.equal(same, encoder.embed(x)[0])
-    assert torch.equal(zero, encoder.embed(x, [off])[0])
-    embeddings, along = encoder.embed_and_read(x, [off, last, scaled])[0], torch.eye(encoder.dim)[:2]
-    for heads, embedded in zip((off, last, scaled), embeddings, strict=True):
+    assert torch.equal(zero, encoder.embed(x, [ablated])[0])
+    embeddings, along = encoder.embed_and_read(x, [ablated, last, scaled])[0], torch.eye(encoder.dim)[:2]
+    for heads, embedded in zip((ablated, last, scaled), embeddings, strict=True):
         expected = plain(zeroed(visual, heads), x)
         np.testing.assert_allclose(embedded, expected, atol=TOLERANCE)
         with ccs.ablate(visual, heads):
             np.testing.assert_allclose(plain(visual, x), expected, atol=TOLERANCE)
         assert (expected - plain(visual, x)).abs().max() > 1e-4
     for heads in (HeadSet(), scaled):
-        changed, slow = encoder.ablated(heads), Encoder(zeroed(visual, heads))
+        changed, reference = encoder.ablated(heads), Encoder(zeroed(visual, heads))
         _, readout = changed.embed_and_read(x, entering=True)
-        _, slow_readout = slow.embed_and_read(x, entering=True)
+        _, reference_readout = reference.embed_and_read(x, entering=True)
         direct, remainder = changed.contributions(readout)
         with ccs.ablate(visual, heads):
             inside = encoder.contributions(encoder.embed_and_read(x)[1])
-        parts = zip((direct, remainder), inside, slow.contributions(slow_readout), strict=True)
+        parts = zip((direct, remainder), inside, reference.contributions(reference_readout), strict=True)
         for values, same, expected in parts:
             np.testing.assert_allclose(values, expected, atol=1e-5)  # CPUs round differently
             np.testing.assert_allclose(same, expected, atol=1e-5)
-        np.testing.assert_allclose(readout.unit, plain(slow._module, x), atol=TOLERANCE)
-        np.testing.assert_allclose(direct.sum(1) + remainder, plain(slow._module, x), atol=TOLERANCE)
+        np.testing.assert_allclose(readout.unit, plain(reference._module, x), atol=TOLERANCE)
+        np.testing.assert_allclose(direct.sum(1) + remainder, plain(reference._module, x), atol=TOLERANCE)
         contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
         for number in range(encoder.n_layers):
-            of_layer, sides = encoder.all_heads.of_layer(number), ((changed, readout), (slow, slow_readout))
+            of_layer, sides = (
+                encoder.all_heads.of_layer(number),
+                ((changed, readout), (reference, reference_readout)),
+            )
             by_token = [side.by_token(of_side, of_layer, along) for side, of_side in sides]
-            for head, sent, slowly_sent in zip(of_layer, *by_token, strict=True):
+            for head, sent, expected_sent in zip(of_layer, *by_token, strict=True):
                 np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=1e-5)
                 if head not in heads or scaled[head].factor:  # an ablated head has no map
-                    np.testing.assert_allclose(sent, slowly_sent, atol=1e-5)
-            np.testing.assert_allclose(changed.attention(x, number), slow.attention(x, number), atol=5e-5)
+                    np.testing.assert_allclose(sent, expected_sent, atol=1e-5)
+            np.testing.assert_allclose(
+                changed.attention(x, number), reference.attention(x, number), atol=5e-5
+            )
 
 
-def test_all_other_architectures_are_refused_with_the_reason():
-    """126 of 144 architectures can be decomposed; a new version of open_clip fails here."""
-    met, kinds = {}, {}
+def test_other_architectures_are_rejected_with_reason():
+    """126 of 144 architectures can be decomposed; new ones in open_clip fail here."""
+    counts, families = {}, {}
     for name in set(open_clip.list_models()) - set(ARCHITECTURES):
-        kind = small_architectures.small_vision_config(name)["timm_model_name"].partition("_")[0]
-        kinds.setdefault(kind, []).append(name)
-    for names in kinds.values():
+        family = small_architectures.small_vision_config(name)["timm_model_name"].partition("_")[0]
+        families.setdefault(family, []).append(name)
+    for names in families.values():
         with torch.device("meta"):
             visual = small_architectures.build_image_encoder(min(names), randomize=False)
-        with pytest.raises(InputError, match="built of known layers of attention heads") as caught:
+        with pytest.raises(InputError, match="built of known layers of attention heads") as error:
             Encoder(visual)
-        met[str(caught.value).split()[3]] = len(names)
-    assert (len(ARCHITECTURES), met) == (126, REFUSED)
+        counts[str(error.value).split()[3]] = len(names)
+    assert (len(ARCHITECTURES), counts) == (126, REJECTED)
 
 
-def test_every_text_encoder_is_exact_or_refused_with_the_reason():
+def test_text_encoder_is_exact_or_rejected_with_reason():
     """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
     tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
-    met = Counter()
-    names = different(
+    counts = Counter()
+    names = group_architectures(
         open_clip.list_models(), lambda name: small_architectures.small_config(name)["text_cfg"]
     )
     for name, count in names.items():
         text = small_architectures.build_text_encoder(name)
         try:
             parts, read_at = decompose_text_encoder(text)
-        except InputError as refused:
-            met[str(refused).partition("because ")[2]] += count
+        except InputError as error:
+            counts[str(error).partition("because ")[2]] += count
             continue
-        met["exact"] += count
+        counts["exact"] += count
         encoder = Encoder(text, parts=parts, letter=TEXT)
         end = text.eos_id if text.pool_type == "eos" else 399
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
             tokens[row, last:], tokens[row, last] = 0, end
-        off = HeadSet(list(encoder.all_heads)[::3])
-        plans = [off, Intervention(dict.fromkeys(off, 0.5))]
-        expected, *wanted = (plain(zeroed(text, heads), tokens) for heads in (HeadSet(), *plans))
-        assert (wanted[0] - expected).abs().amax(1).min() > 1e-4
+        ablated = HeadSet(list(encoder.all_heads)[::3])
+        interventions = [ablated, Intervention(dict.fromkeys(ablated, 0.5))]
+        unablated, *expected = (plain(zeroed(text, heads), tokens) for heads in (HeadSet(), *interventions))
+        assert (expected[0] - unablated).abs().amax(1).min() > 1e-4
         places = read_at(tokens)
         for place in torch.unique(places):
             rows = places == place
-            embeddings, readout = encoder.embed_and_read(tokens[rows], plans)
-            for ours, theirs in zip(embeddings, wanted, strict=True):
+            embeddings, readout = encoder.embed_and_read(tokens[rows], interventions)
+            for ours, theirs in zip(embeddings, expected, strict=True):
                 np.testing.assert_allclose(ours, theirs[rows], atol=TOLERANCE)
             direct, remainder = encoder.contributions(readout)
-            np.testing.assert_allclose(readout.unit, expected[rows], atol=TOLERANCE)
-            np.testing.assert_allclose(direct.sum(1) + remainder, expected[rows], atol=1e-6)
+            np.testing.assert_allclose(readout.unit, unablated[rows], atol=TOLERANCE)
+            np.testing.assert_allclose(direct.sum(1) + remainder, unablated[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are unknown."
-    assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}
+    assert counts == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}
 
 
 class Attention4(torch.nn.Module):
-    """The attention of open_clip 4: torch's parameter names, and a projection that is called."""
+    """The attention of open_clip 4, with torch's parameter names and a projection that is called."""
 
     def __init__(self, theirs):
         super().__init__()
@@ -169,7 +174,7 @@ class Attention4(torch.nn.Module):
         return self.out_proj(values.transpose(1, 2).flatten(2)), None
 
 
-def test_the_attention_of_open_clip_4_is_read_and_ablated_alike():
+def test_attention_of_open_clip_4_is_supported():
     coca = small_architectures.build_image_encoder("coca_ViT-B-32")
     encoder = Encoder(coca)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))

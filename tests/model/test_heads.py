@@ -1,4 +1,4 @@
-"""Names of heads, sets of heads, and interventions: printed, parsed, and combined."""
+"""Heads, sets of heads, and interventions: printed, parsed, and combined."""
 
 import re
 
@@ -15,7 +15,7 @@ changes = st.floats(-100, 100) | st.sampled_from([0, 1, "0.30", "mean", "erase:s
 
 
 @given(st.dictionaries(heads, changes, max_size=8))
-def test_every_intervention_survives_printing_with_spaces_or_commas(members):
+def test_intervention_is_parsed_as_printed(members):
     intervention = Intervention(members)
     for text in (str(intervention), re.sub(" (?=[LT])", ", ", str(intervention).replace("H", "h"))):
         assert Intervention.parse(text) == intervention
@@ -25,7 +25,7 @@ def test_every_intervention_survives_printing_with_spaces_or_commas(members):
 
 
 @given(head_sets, head_sets)
-def test_set_operators_are_those_of_python(a, b):
+def test_set_operators_match_python_sets(a, b):
     x, y = HeadSet(a), HeadSet(b)
     assert HeadSet.parse(str(x)) == x == Intervention(a)
     assert (x | y, x - y) == (HeadSet(a | b), HeadSet(a - b))
@@ -35,11 +35,17 @@ def test_set_operators_are_those_of_python(a, b):
     assert hash(x | y) == hash(Intervention(b | a)) == hash(a | b)  # equal sets of all types have one hash
 
 
-def test_heads_of_every_kind_mean_the_same():
-    wanted, zero = Intervention.parse("l5.h1 L4.H0=0.0, T1.H2=0"), Head(4, 0)
-    assert str(wanted) == "L4.H0 L5.H1 T1.H2"
-    for same in (str(wanted), {"L5.H1": 0, zero: 0.0, "T1.H2": "0"}, [*wanted, zero], wanted[:], set(wanted)):
-        assert Intervention.from_heads(same) == wanted == HeadSet(wanted)
+def test_from_heads_accepts_all_forms():
+    expected, zero = Intervention.parse("l5.h1 L4.H0=0.0, T1.H2=0"), Head(4, 0)
+    assert str(expected) == "L4.H0 L5.H1 T1.H2"
+    for same in (
+        str(expected),
+        {"L5.H1": 0, zero: 0.0, "T1.H2": "0"},
+        [*expected, zero],
+        expected[:],
+        set(expected),
+    ):
+        assert Intervention.from_heads(same) == expected == HeadSet(expected)
     scaled = Intervention.parse("L5.H1=0.50")
     assert str(scaled) == "L5.H1=0.5"
     assert scaled != HeadSet(scaled)
@@ -51,7 +57,7 @@ def test_heads_of_every_kind_mean_the_same():
         edited.mean_output(edited[0])
 
 
-REFUSED = {
+INVALID_TEXTS = {
     "is not the name of a head": "L11;11.5;L1.H;L-1.H2;L1.H2x;L1 H2;L١.H٢;X1.H2;L5.H0 tone",
     "is neither a factor such as 0.3 nor .mean": "L9.H2=x;L9.H2=nan;L9.H2=;L5.H0=erase:;L5.H0=wipe:skin",
     "from -100 to 100": "L9.H2=1e9",
@@ -59,17 +65,20 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_what_is_no_head_or_no_change_is_refused_with_the_reason(why):
-    for text in REFUSED[why].split(";"):
-        with pytest.raises(InputError, match=why):
+@pytest.mark.parametrize("message", INVALID_TEXTS)
+def test_invalid_intervention_text_is_rejected(message):
+    for text in INVALID_TEXTS[message].split(";"):
+        with pytest.raises(InputError, match=message):
             Intervention.parse(text)
 
 
 @pytest.mark.parametrize("fields", [(7.0, 1), (1, -1), (1, 1, "X"), (True, 1)])
-def test_what_is_no_place_of_a_head_is_refused(fields):
+def test_invalid_head_is_rejected(fields):
     with pytest.raises(InputError):
         Head(*fields)
+
+
+def test_invalid_heads_are_rejected():
     for wrong in ({Head(1, 1): True}, 3.5):
         with pytest.raises(InputError):
             Intervention.from_heads(wrong)

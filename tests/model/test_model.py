@@ -27,22 +27,21 @@ from tests.support.tiny_model import tiny_config, write_tiny_model
 PIXELS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
+def test_text_embedding_ignores_tokens_after_end(tiny_model, monkeypatch):
     texts = ["a dog", "", "a cat in rain"]
     expected, tokens = tiny_model.embed_texts(texts), tiny_model.tokenizer(texts)
-    tokens[:, 6:][tokens[:, 6:] == 0] = 7  # other padding, which no text's end comes after
+    tokens[:, 6:][tokens[:, 6:] == 0] = 7  # other padding
     monkeypatch.setattr(tiny_model, "tokenizer", lambda _: tokens)
     np.testing.assert_allclose(tiny_model.embed_texts(texts), expected, atol=1e-6)
 
 
 def test_bundled_models_need_no_open_clip():
-    """Their agreement with it is in test_export.py."""
     heavy = "'open_clip', 'timm', 'transformers', 'torchvision', 'torch._dynamo'"
     code = f"import sys, ccs; ccs.load('organism').embed_texts(['a']); print({{{heavy}}} & {{*sys.modules}})"
     assert run_python("-c", code).strip() == "set()"
 
 
-def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
+def test_openai_scaled_pixels_match_open_clip(tiny_model):
     image = Image.new("RGB", (32, 32), (255, 0, 51))
     plain = transform.image_transform(32, False, mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD)
     rescaled = tiny_model.openai_scaled(tiny_model.preprocess([image]))
@@ -51,7 +50,7 @@ def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
 
 
 @pytest.mark.parametrize("through_data", [False, True])
-def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data):
+def test_weights_changed_in_place_invalidate_cached_statistics(tiny_folder, through_data):
     model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
     before, rows = model.weights_hash, ccs.find_heads(model, "a red cat", images).rows
     projection = model.encoder.layers[5].projection.weight
@@ -64,7 +63,7 @@ def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data)
     assert not ours.equals(rows)
 
 
-def test_other_preprocessing_gives_new_statistics(tiny_folder):
+def test_changed_preprocessing_invalidates_cached_statistics(tiny_folder):
     model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
     before = ccs.find_heads(model, "a red cat", images).rows
     model.preprocess_config["mean"] = (0.0, 0.0, 0.0)
@@ -80,7 +79,7 @@ def _scaled(module, factor=1.3):
 
 
 @pytest.mark.parametrize("path", ["", "visual", "visual.transformer.resblocks.5", "transformer.resblocks.1"])
-def test_a_copy_and_replaced_modules_are_read_as_they_are(path, tiny_model):
+def test_replaced_modules_of_copy_are_used(path, tiny_model):
     before, _ = tiny_model.embed_images(PIXELS), tiny_model.texts
     model = copy.deepcopy(tiny_model)
     parent, _, name = path.rpartition(".")
@@ -96,7 +95,7 @@ def test_a_copy_and_replaced_modules_are_read_as_they_are(path, tiny_model):
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "message"),
     [
         (lambda clip: clip.train(), "training mode"),
         (lambda clip: clip.half(), "weights of torch.float16"),
@@ -108,47 +107,51 @@ def test_a_copy_and_replaced_modules_are_read_as_they_are(path, tiny_model):
         ),
     ],
 )
-def test_a_changed_model_that_heads_do_not_explain_is_refused(change, why, tiny_model):
+def test_unsupported_change_of_model_is_rejected(change, message, tiny_model):
     model = copy.deepcopy(tiny_model)
-    seen = model.clip.visual.register_forward_hook(lambda *_: None)  # which changes nothing
+    hook = model.clip.visual.register_forward_hook(lambda *_: None)  # changes nothing
     np.testing.assert_array_equal(model.embed_images(PIXELS), tiny_model.embed_images(PIXELS))
-    seen.remove()
+    hook.remove()
     change(model.clip)
     for _ in range(2):
-        with pytest.raises(ccs.InputError, match=why):
+        with pytest.raises(ccs.InputError, match=message):
             model.embed_images(PIXELS)
-    with pytest.raises(ccs.InputError, match=why):
+    with pytest.raises(ccs.InputError, match=message):
         model.embed_texts(["a dog"])
 
 
-def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_model):
-    x, nan, off = torch.zeros(2, 3, 32, 32), torch.nan, HeadSet.parse("L5.H1 L4.H0")
-    np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(off), off]))
-    np.testing.assert_array_equal(*(tiny_model.contributions(x, heads).direct for heads in (str(off), off)))
-    x[1, 2, 3, 4] = nan
-    for ask, why in (
+def test_invalid_inputs_are_rejected_and_head_names_accepted(tiny_model):
+    x, ablated = torch.zeros(2, 3, 32, 32), HeadSet.parse("L5.H1 L4.H0")
+    np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(ablated), ablated]))
+    np.testing.assert_array_equal(
+        *(tiny_model.contributions(x, heads).direct for heads in (str(ablated), ablated))
+    )
+    x[1, 2, 3, 4] = torch.nan
+    for call, message in (
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
         (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
         (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
         (lambda: tiny_model.embed_images(x, "T0.H1"), r"T0\.H1 is a head of the text encoder, not"),
-        (lambda: tiny_model.embed_texts(["a"], ablate=off), r"L4\.H0 is a head of the image encoder, not"),
+        (
+            lambda: tiny_model.embed_texts(["a"], ablate=ablated),
+            r"L4\.H0 is a head of the image encoder, not",
+        ),
         (lambda: ccs.load(None), "There is no model 'None'"),
         (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
         (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
         (lambda: tiny_model.embed_texts(["a"], batch_size=0), "at least one image, not 0"),
     ):
-        with pytest.raises(ccs.InputError, match=why):
-            ask()
+        with pytest.raises(ccs.InputError, match=message):
+            call()
 
 
-def test_a_text_is_cut_with_a_warning(tiny_model):
-    fits = "a " * (tiny_model.tokenize([""]).shape[1] - 2)  # next to a start and an end
+def test_long_text_is_cut_with_warning(tiny_model):
+    fits = "a " * (tiny_model.tokenize([""]).shape[1] - 2)  # without start and end
     with pytest.warns(UserWarning, match=r"Longer texts are cut \(1\), such as 'a a a"):
         tiny_model.tokenize([fits, fits + "b"])
 
 
-def test_inputs_of_every_kind_are_read_or_refused(tiny_model, random_images):
-    """Images and texts in whatever holds them."""
+def test_sequences_are_accepted_and_other_types_rejected(tiny_model, random_images):
     images, texts = random_images(3), ["a cat", "a dog", "an owl"]
     for items, use in (
         (images, tiny_model.embed_images),
@@ -159,11 +162,11 @@ def test_inputs_of_every_kind_are_read_or_refused(tiny_model, random_images):
         (texts, lambda inputs: ccs.heatmap(tiny_model, images, inputs)),
         (texts, lambda inputs: ccs.heatmap(tiny_model, images, texts, against=inputs)),
     ):
-        wanted = use(items)
+        expected = use(items)
         array = np.empty(3, object)
         array[:] = items
         for same in (tuple(items), iter(items), array, pd.Series(items, [5, 0, 2])):
-            np.testing.assert_array_equal(use(same), wanted)
+            np.testing.assert_array_equal(use(same), expected)
         for wrong in (items[0], "a.jpg", b"a", None, 3, {"a": 1}, pd.DataFrame({"column": items})):
             with pytest.raises(ccs.InputError, match=r"must be given as a list|is .*, not a"):
                 use(wrong)
@@ -172,33 +175,33 @@ def test_inputs_of_every_kind_are_read_or_refused(tiny_model, random_images):
     vectors = tiny_model.embed_texts(texts)
     maps = ccs.heatmap(tiny_model, images, texts)
     np.testing.assert_array_equal(ccs.heatmap(tiny_model, images, torch.from_numpy(vectors)), maps)
-    for wrong, why in ((vectors[:, 1:], r"must be \[texts, 24\]"), (vectors * np.nan, "must be finite")):
-        with pytest.raises(ccs.InputError, match=why):
+    for wrong, message in ((vectors[:, 1:], r"must be \[texts, 24\]"), (vectors * np.nan, "must be finite")):
+        with pytest.raises(ccs.InputError, match=message):
             ccs.heatmap(tiny_model, images, wrong)
 
 
-def test_words_that_were_never_read_need_no_place_in_the_file(tiny_folder, tmp_path):
+def test_unused_word_embeddings_can_be_left_out_of_file(tiny_folder, tmp_path):
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
     weights = load_file(folder / "open_clip_model.safetensors")
-    read = torch.arange(len(weights[EMBEDDING])) % 7 == 1
-    weights[EMBEDDING][~read] = 0
-    held = only_words_read(weights)
-    assert len(held[EMBEDDING]) == int(read.sum())
-    save_file(held, folder / "open_clip_model.safetensors")
+    used = torch.arange(len(weights[EMBEDDING])) % 7 == 1
+    weights[EMBEDDING][~used] = 0
+    stored = only_words_read(weights)
+    assert len(stored[EMBEDDING]) == int(used.sum())
+    save_file(stored, folder / "open_clip_model.safetensors")
     assert torch.equal(ccs.load(str(folder)).clip.token_embedding.weight, weights[EMBEDDING].float())
 
 
-def test_open_clips_names_with_untrained_weights():
+def test_random_weights_are_reproducible():
     model = ccs.load("ViT-S-32-alt/random")
     assert (model.name, model.architecture, model.tag) == ("ViT-S-32-alt/random", "ViT-S-32-alt", "random")
     assert model.is_openai_scaled
     state = torch.random.get_rng_state()
     assert ccs.load("ViT-S-32-alt/random").weights_hash == model.weights_hash
-    assert torch.equal(torch.random.get_rng_state(), state)  # the caller's random numbers go on undisturbed
+    assert torch.equal(torch.random.get_rng_state(), state)  # the caller's generator is not advanced
 
 
-def test_a_tag_decides_the_activation_and_the_preprocessing(monkeypatch, tmp_path):
-    """A tag of a tiny architecture with weights in a file, as if they had been downloaded."""
+def test_tag_decides_activation_and_preprocessing(monkeypatch, tmp_path):
+    """With tags of a tiny architecture, whose weights are in a local file."""
     monkeypatch.setitem(factory._MODEL_CONFIGS, "ViT-tiny", tiny_config())
     file = write_tiny_model(tmp_path / "made") / "open_clip_model.safetensors"
     entry = {"file": str(file), "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
@@ -207,7 +210,7 @@ def test_a_tag_decides_the_activation_and_the_preprocessing(monkeypatch, tmp_pat
     x, units = torch.randn(3, 3, 32, 32), []
     for tag in tags:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # open_clip's warning of a mismatch included
+            warnings.simplefilter("error")  # also open_clip's warning about a mismatch
             model = ccs.load(f"ViT-tiny/{tag}")
         clip = open_clip.create_model("ViT-tiny", tag, force_quick_gelu=tag == "quick").eval()
         units.append(model.embed_images(x))
@@ -217,7 +220,7 @@ def test_a_tag_decides_the_activation_and_the_preprocessing(monkeypatch, tmp_pat
     assert np.abs(units[0] - units[1]).max() > 1e-4
 
 
-def test_a_wrong_name_gets_one_clear_sentence():
+def test_unknown_model_name_is_rejected_with_suggestion():
     for name, message in (
         ("ViT-B-32/opanai", r"ViT-B-32/opanai names no weights, such as ViT-B-32/openai; there are openai, "),
         ("ViT-B-32", r"ViT-B-32 names no weights, such as ViT-B-32/openai"),
@@ -229,8 +232,8 @@ def test_a_wrong_name_gets_one_clear_sentence():
             ccs.load(name)
 
 
-def test_weights_out_of_reach_are_named_with_their_source(monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+def test_unreachable_weights_are_reported_with_source(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no server
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
     for name, source in {
         "ViT-B-32/openai": "timm/vit_base_patch32_clip_224.openai",
@@ -241,7 +244,7 @@ def test_weights_out_of_reach_are_named_with_their_source(monkeypatch):
             ccs.load(name)
 
 
-def test_a_repository_on_the_hub_is_the_folder_it_holds(tiny_folder, tiny_model, hub):
+def test_hub_repository_is_loaded(tiny_folder, tiny_model, hub):
     hub.put("models", "user/tiny", tiny_folder)
     model = ccs.load("hf-hub:user/tiny")
     assert model.weights_hash == tiny_model.weights_hash

@@ -58,6 +58,9 @@ class MockGpuTensor(torch.Tensor):
     def __setitem__(self, index, value):
         super().__setitem__(_index_tensors(index), value)
 
+    def tolist(self):
+        return self.here.tolist()
+
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         return _run_operation(func, args, kwargs or {})
