@@ -24,7 +24,7 @@ from tests.support.visitor import Visitor
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 # Commands of other programs:
-EXTERNAL_COMMANDS = (
+EXTERNAL = (
     "pip",
     "git",
     "ollama",
@@ -49,7 +49,7 @@ def read_commands():
             words = shlex.split(line, comments=True)
             while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                 del words[0]
-            if words and words[0] not in EXTERNAL_COMMANDS and shlex.join(words[:2]) not in EXTERNAL_COMMANDS:
+            if words and words[0] not in EXTERNAL and shlex.join(words[:2]) not in EXTERNAL:
                 words_by_command.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
     return words_by_command
 
@@ -141,10 +141,8 @@ def clone(tmp_path):
 def test_demo_computes_tables_and_opens_app(clone):
     assert "README.md: ./run demo" in COMMANDS
     small = ("--max-images", "4", "--workers", "0", "--suite", "none")
-    with (
-        start_app(os.environ, ["./run", "demo", *small], clone) as (address, output),
-        Visitor(address) as page,
-    ):
+    started = start_app(os.environ, ["./run", "demo", *small], clone)
+    with started as (address, output), Visitor(address) as page:
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
         bundled_model = page.open(model="organism-control", tab="paradox")["left"]
         assert " of 5, " in bundled_model  # its tables are still there

@@ -102,10 +102,8 @@ def test_wheel_contains_package_files(wheel):
     tables = {f"ccs/precomputed/organism/{file}" for file in ("manifest.json", "bias.parquet")}
     assert {"ccs/py.typed", *tables} <= names
     assert check_wheel.top_level(wheel) == {"ccs"}
-    source_files = [
-        path for path in ROOT.glob("ccs/**/*") if path.is_file() and path.parent.name != "__pycache__"
-    ]
-    assert {str(path.relative_to(ROOT)) for path in source_files} <= names
+    files = [path for path in ROOT.glob("ccs/**/*") if path.is_file() and path.parent.name != "__pycache__"]
+    assert {str(path.relative_to(ROOT)) for path in files} <= names
 
 
 def test_versions_agree():

@@ -112,11 +112,8 @@ def test_mcp_client_matches_library(served_app, model):
 
 
 def test_documented_api_examples_run(served_app):
-    blocks = re.findall(r"^```(python|shell|json)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
-    code = {
-        language: block.replace("http://127.0.0.1:7860/", served_app[1])
-        for language, block in reversed(blocks)
-    }
+    blocks = reversed(re.findall(r"^```(python|shell|json)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE))
+    code = {language: block.replace("http://127.0.0.1:7860/", served_app[1]) for language, block in blocks}
     exec(code["python"], scope := {})
     assert scope["rows"][0]["metric"] == "MaxSkew"
     if shutil.which("curl"):

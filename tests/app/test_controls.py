@@ -82,21 +82,15 @@ def test_edited_head_matches_library_and_toggles(app, model, screen):
 def test_mitigation_comparison_matches_library(app, model, monkeypatch):
     monkeypatch.setattr(carriers, "STEPS", 5)
     names = ("judge", "artist", "teacher", "nurse")
-    address = {
-        "tab": "bias",
-        "gallery": SMALL_GALLERY,
-        "attribute": "gender",
-        "occupations": "\n".join(names),
-    }
-    screen = open_screen(app, address)
+    names, fields = ("judge", "artist", "teacher", "nurse"), {"gallery": SMALL_GALLERY, "attribute": "gender"}
+    screen = open_screen(app, {"tab": "bias", "occupations": "\n".join(names), **fields})
     submit_form(screen, "bias/fairer", budget="2")
     html, _ = render_screen(screen)
     check_html(html["main"])
     people = replace(app.galleries.people(SMALL_GALLERY), occupations=names)
     subject = evidence.Subject(model, people, app.galleries.find("world/subjects"), fresh=True)
-    library = mitigate.mitigate_subject(
-        subject, "gender", {name: mitigations.METHODS[name] for name in bias.COMPARED_METHODS}
-    )
+    compared = {name: mitigations.METHODS[name] for name in bias.COMPARED_METHODS}
+    library = mitigate.mitigate_subject(subject, "gender", compared)
     columns = ["before", "after", "low", "difference_high"]
     displayed = pd.DataFrame(read_figure("fairer", screen))[columns].replace("", "nan").astype(float)
     pd.testing.assert_frame_equal(displayed, library.rows[columns], atol=1e-6)
@@ -138,12 +132,10 @@ def test_planted_heads_are_marked_and_claimed(app):
     claim = app.records("organism-planted").claim
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
     assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
-    html = regions(open_screen(app, {"model": "organism-planted", "ablate": "L7.H2 L7.H3", "tab": "heads"}))[
-        "left"
-    ]
-    assert f"<b>{heads}</b> (skin tone)" in html
-    assert "Of the 2 heads off, 1 is among them" in html
-    assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == len(heads) == 3
+    page = regions(open_screen(app, {"model": "organism-planted", "ablate": "L7.H2 L7.H3", "tab": "heads"}))
+    assert f"<b>{heads}</b> (skin tone)" in page["left"]
+    assert "Of the 2 heads off, 1 is among them" in page["left"]
+    assert len(re.findall(r'class="cell[^"]* planted[ "]', page["left"])) == len(heads) == 3
 
 
 IMAGE_AND_TEXT_HEADS = "L7.H2 T2.H0 T3.H1"
@@ -174,9 +166,7 @@ def test_head_link_selects_its_encoder_grid(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
         screen = open_screen(app, {"tab": "heads", "head": head})
         grid = regions(screen)["left"]
-        assert [row["head"] for row in read_figure("heads", screen)] == [
-            str(grid_head) for grid_head in heads
-        ]
+        assert [row["head"] for row in read_figure("heads", screen)] == [*map(str, heads)]
         assert 'aria-selected="true"' in grid
     submit_form(screen, "heads/inspect", head="T2.H0")
     assert screen.state.encoder == "T"

@@ -204,13 +204,8 @@ def test_csv_rows_include_their_settings(app, model):
     groups = {"gallery": SMALL_GALLERY, "template": people, "attribute": "skin tone", "occupation": "nurse"}
     groups |= {"ablated heads": off}
     start = groups | {"gallery": "world/faces", "attribute": "gender", "occupation": "judge"}
-    query = {
-        "head": "L7.H2",
-        "ablate": off,
-        "occupations": "judge\nnurse",
-        "row": "1",
-        "gallery": SMALL_GALLERY,
-    }
+    query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1"}
+    query |= {"gallery": SMALL_GALLERY, "attribute": "skin tone"}
     for tab, name, fields in (
         ("heads", "where-L7.H2", {"ablated heads": "L6.H1", "gallery": "", "template": ""}),
         ("classify", "classify", {"ablated heads": off, "template": " | ".join(app.example("").templates)}),
@@ -218,7 +213,7 @@ def test_csv_rows_include_their_settings(app, model):
         ("start", "claim", start),
         ("paradox", "paradox", {"gallery": "world/faces", "attribute": "skin tone"}),
     ):
-        for row in read_figure(name, open_screen(app, {**query, "tab": tab, "attribute": "skin tone"})):
+        for row in read_figure(name, open_screen(app, {**query, "tab": tab})):
             weights = app.records(row["model"]).weights if tab == "paradox" else model.weights_hash
             assert None not in (*row, *row.values()), name
             assert {"weights": weights[:16], **fields}.items() <= row.items(), name

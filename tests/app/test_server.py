@@ -81,9 +81,8 @@ def test_view_exception_is_logged_and_page_survives(client, monkeypatch, caplog)
 
 def test_uploaded_images_stay_in_their_session(client):
     page = visit(client, "tab=classify").wait()
-    page.post(
-        "images/add", files=[("files", ("<b>red.png", encode_image(Image.new("RGB", (40, 40)))))]
-    ).wait()
+    red = encode_image(Image.new("RGB", (40, 40)))
+    page.post("images/add", files=[("files", ("<b>red.png", red))]).wait()
     assert "&lt;b&gt;red.png" in page["left"]
     page.post("images/add", files=[("files", ("bad.png", b"no image"))]).wait()
     assert "bad.png isn&#39;t an image" in page["top"]

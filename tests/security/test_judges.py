@@ -7,21 +7,14 @@ import pytest
 
 from ccs.judges.panel import Panel
 from tests.judges.conftest import KEY, QUESTION, failure_cause, judge_question, keys  # noqa: F401 (fixture)
-from tests.support.llm_server import (
-    LLMServer,
-    never_reply,
-    reply,
-    reply_endlessly,
-    reply_error,
-    reply_gzip_bomb,
-)
+from tests.support.llm_server import LLMServer, never_reply, reply, reply_bomb, reply_endlessly, reply_error
 
 REPLIES = {
     "endless reply": ([reply_endlessly] * 2, "timeout"),
     "no reply": ([never_reply] * 2, "timeout"),
     "huge error": ([reply_error(400, "x" * 10**6)], "rejected"),
     "reply of two megabytes": ([reply("x" * 2**21)] * 2, "connection"),
-    "gzip bomb": ([reply_gzip_bomb] * 2, "connection"),
+    "gzip bomb": ([reply_bomb] * 2, "connection"),
 }
 
 
@@ -34,9 +27,8 @@ def test_malicious_reply_is_unscored_with_cause(server, settings, replies, cause
 @pytest.mark.parametrize("code", [302, 307])
 def test_redirect_does_not_forward_api_key(server, settings, code):
     with LLMServer() as other:
-        failure_cause(
-            server, settings, *[reply_error(code, headers={"Location": f"{other.url}{server.path}"})]
-        )
+        headers = {"Location": f"{other.url}{server.path}"}
+        failure_cause(server, settings, reply_error(code, headers=headers))
         assert not other.requests
 
 

@@ -37,10 +37,7 @@ set_vision, set_text = (
     set_json_in(CONFIG, "model_cfg__vision_cfg"),
     set_json_in(CONFIG, "model_cfg__text_cfg"),
 )
-set_hf_vision, set_hf_text = (
-    set_json_in(HF_CONFIG, "vision_config"),
-    set_json_in(HF_CONFIG, "text_config"),
-)
+set_hf_vision, set_hf_text = (set_json_in(HF_CONFIG, "vision_config"), set_json_in(HF_CONFIG, "text_config"))
 
 
 def change_weights(change, file=WEIGHTS):

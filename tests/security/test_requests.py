@@ -204,7 +204,6 @@ def test_forwarded_address_needs_trusted_proxy(monkeypatch):
         importlib.reload(__main__)
         (config := Config(app)).load()
         for host in ("10.0.0.9", "5.6.7.8"):
-            asyncio.run(
-                config.loaded_app({"type": "http", "client": (host, 1), "headers": lines}, None, None)
-            )
+            scope = {"type": "http", "client": (host, 1), "headers": lines}
+            asyncio.run(config.loaded_app(scope, None, None))
     assert addresses == ["10.0.0.9", "5.6.7.8", "1.2.3.4", "5.6.7.8"]

@@ -2,10 +2,7 @@
 
 from tests.support import results_sample
 
-MISSING_VERDICT = {
-    "judgments": {"verdict": None, "cause": "refusal"},
-    "scores": {"ccs": None, "level": "unknown"},
-}
+MISSING = {"judgments": {"verdict": None, "cause": "refusal"}, "scores": {"ccs": None, "level": "unknown"}}
 
 
 def write_app_results(folder, model, weights, change=lambda table, rows: None):
@@ -23,7 +20,7 @@ def write_app_results(folder, model, weights, change=lambda table, rows: None):
     tables = {}
     for name, table in results_sample.bundled_tables().items():
         rows = table.astype(object).where(table.notna(), None).assign(model=model, weights=weights[:16])
-        if cells := MISSING_VERDICT.get(name):
+        if cells := MISSING.get(name):
             of_head = (rows["layer"] == 5) & (rows["head"] == 3)
             rows.loc[of_head & (rows.get("rank", 4) == 4), [*cells]] = [*cells.values()]
         change(name, records := rows.to_dict("records"))

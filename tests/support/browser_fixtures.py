@@ -10,9 +10,7 @@ import pytest
 from ccs.app.server import launch, make_server
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-GO_BACK = (
-    "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
-)
+GO_BACK = "query => { history.pushState(0, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
 
 
 @pytest.fixture(scope="module")

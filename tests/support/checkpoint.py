@@ -37,9 +37,8 @@ def write_clip(folder, *, vision=None, text=None, max_shard_size="1GB", **whole)
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
     read = {**SIZES, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
-    config = CLIPConfig(
-        vision_config=VISION_SIZES | (vision or {}), text_config=read, projection_dim=24, **whole
-    )
+    seen = VISION_SIZES | (vision or {})
+    config = CLIPConfig(vision_config=seen, text_config=read, projection_dim=24, **whole)
     vocabulary, merges = clip_vocabulary()
     side = config.vision_config.image_size
     sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}

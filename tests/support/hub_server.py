@@ -164,9 +164,8 @@ class _HubRequest:
 
     def tree(self, kind, name, revision, folder=None):
         start = f"{(folder or '').strip('/')}/".lstrip("/")
-        inside = {
-            p: data for p, data in self._at(kind, name, revision)[1].files.items() if p.startswith(start)
-        }
+        files = self._at(kind, name, revision)[1].files
+        inside = {p: data for p, data in files.items() if p.startswith(start)}
         parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
         listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
         listed += [file_entry(path, data) for path, data in sorted(inside.items())]

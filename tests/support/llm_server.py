@@ -74,11 +74,8 @@ class LLMServer(LocalServer):
         if self.provider == "anthropic":
             assert not {"temperature", "reasoning_effort"} & {*request.json}
         question = user["content"], form["json_schema"]["schema"]
-        self.requests.append(
-            ReceivedRequest(
-                request.path, headers, request.json, time.monotonic(), system["content"], *question
-            )
-        )
+        message = request.json, time.monotonic(), system["content"], *question
+        self.requests.append(ReceivedRequest(request.path, headers, *message))
         make_reply = self.queued_replies.popleft() if self.queued_replies else reply()
         return make_reply(self, *question)
 
@@ -131,7 +128,7 @@ def reply_raw(*arguments, **options):
 
 reply_refusal = reply(content=None, refusal="I can't help with that.")
 reply_truncated = reply(content='{"text_1": {"rea', finish="length")
-reply_gzip_bomb = reply_raw(gzip.compress(bytes(2**22)), headers={"Content-Encoding": "gzip"})
+reply_bomb = reply_raw(gzip.compress(bytes(2**22)), headers={"Content-Encoding": "gzip"})
 
 
 def reply_half(server, user, schema):

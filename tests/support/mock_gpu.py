@@ -17,12 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 aten = torch.ops.aten
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 _COPIES = (aten._to_copy.default, aten.copy_.default)
-_INDEXING = (
-    aten.index.Tensor,
-    aten.index_put_.default,
-    aten.index_put.default,
-    aten._index_put_impl_.default,
-)
+_INDEXING = aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default
 """Indices may stay on the CPU."""
 _REPLACEMENTS = {
     aten._pin_memory.default: lambda x, *_: x.clone(),

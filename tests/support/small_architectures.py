@@ -60,15 +60,12 @@ def write_small_model(folder, name):
     Returns:
         The folder.
     """
-    config = small_config(name) | {
-        "text_cfg": small_config("ViT-B-16-SigLIP")["text_cfg"],
-        "init_logit_bias": -10,
-    }
+    config = small_config(name) | {"text_cfg": small_config("ViT-B-16-SigLIP")["text_cfg"]}
+    config["init_logit_bias"] = -10
     with small_timm_models(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        clip = open_clip.CustomTextCLIP(
-            **{key: value for key, value in config.items() if key != "custom_text"}
-        )
+        arguments = {key: value for key, value in config.items() if key != "custom_text"}
+        clip = open_clip.CustomTextCLIP(**arguments)
     randomize_weights(clip, 0)
     clip.logit_scale.data.fill_(2.0)
     clip.logit_bias.data.fill_(-1.5)

@@ -77,9 +77,8 @@ def build_model(name, vision, text, **entries):
     Returns:
         The model, with weights as they are made.
     """
-    model_class = getattr(transformers, f"{name}ForConditionalGeneration", None) or getattr(
-        transformers, name
-    )
+    full_name = f"{name}ForConditionalGeneration"
+    model_class = getattr(transformers, full_name if hasattr(transformers, full_name) else name)
     entries |= copy.deepcopy({"vision_config": vision, "text_config": text})
     return model_class(model_class.config_class(**entries))
 

@@ -40,9 +40,8 @@ class Visitor(AbstractContextManager["Visitor"]):
 
     def figure(self, name):
         """The rows of a figure, as its button saves them."""
-        answer = self.client.get(
-            "/figure.csv", params={"figure": name, "page": self.key, **dict(parse_qsl(self.address))}
-        )
+        params = {"figure": name, "page": self.key, **dict(parse_qsl(self.address))}
+        answer = self.client.get("/figure.csv", params=params)
         assert answer.status_code == 200, answer.text
         return list(csv.DictReader(answer.text.splitlines()))
 
@@ -82,9 +81,8 @@ class Visitor(AbstractContextManager["Visitor"]):
 
     def poll(self):
         """Ask for what is new."""
-        return self.read_regions(
-            self.client.get("/work", params={"page": self.key, "at": self.address}, headers=self._digests())
-        )
+        params = {"page": self.key, "at": self.address}
+        return self.read_regions(self.client.get("/work", params=params, headers=self._digests()))
 
     def _digests(self):
         return {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
