@@ -14,7 +14,6 @@ from ccs import HeadSet, InputError
 from ccs.analysis.evidence import group_means
 from ccs.analysis.mitigations import Affine, Fitted, least_change, name_embeddings, span, why_not_in_weights
 from ccs.analysis.task import halves, make_task
-from ccs.data import synthetic
 from ccs_benchmark import mitigation_scoring as scoring
 from ccs_benchmark.mitigations import METHODS, NOTHING, UNLABELED, UNSAVED
 
@@ -105,8 +104,6 @@ def carriers_off(evidence):
 
 def test_a_cell_equals_a_slow_copy_of_the_protocol(tmp_path, monkeypatch):
     monkeypatch.setattr(scoring, "PAIRS", 10)
-    few = synthetic.classification_set
-    monkeypatch.setattr(synthetic, "classification_set", lambda name, *_: few(name, 40))
     messages, options = [], {"file": tmp_path / "cells.parquet"}
     cells = scoring.run({"carriers_off": carriers_off}, [PLANTED], 1, **options, tell=messages.append)
     assert f"{PLANTED}, gender, split 0" in messages
