@@ -1,4 +1,4 @@
-"""What all tests share: tiny CLIP models of random weights, random images, and the rule on skipped tests.
+"""Fixtures for all tests: tiny CLIP models, random images, and a local Hub; and the rule on skipped tests.
 
 A test may be skipped for two reasons only: it reads ../shared, which is not in git (`@pytest.mark.shared`),
 or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test fails the run.
@@ -19,13 +19,13 @@ from tests.support.hub_server import TOKEN, Hub
 from tests.support.tiny_model import write_tiny_model
 
 torch.set_num_threads(1)
-# The same examples on every run, and no deadline: a busy machine is no failure.
+# Use the same examples on every run, without a deadline, because machines may be busy.
 settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ccs")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--weekly", action="store_true", help="also the tests that are long or need a network")
+    parser.addoption("--weekly", action="store_true", help="also run tests that are long or need a network")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -41,19 +41,19 @@ def pytest_sessionfinish(session):
     skipped = reporter.stats.get("skipped", []) if reporter else []
     unexplained = [report for report in skipped if not {"shared", "gpu"} & set(report.keywords)]
     if os.environ.get("CI") and unexplained and session.exitstatus == pytest.ExitCode.OK:
-        reporter.write_line("In CI a test may be skipped for want of ../shared or a GPU only.", red=True)
+        reporter.write_line("In CI, tests may be skipped only if they need ../shared or a GPU.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True)
 def use_one_fresh_gallery(monkeypatch):
-    """Hold results out on one fresh gallery; eight take long."""
+    """Measure held-out results on one new gallery in place of eight."""
     monkeypatch.setattr("ccs.analysis.task.GALLERIES", 1)
 
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory):
-    """`once(name, make)`: the folder that `make` filled, for all workers. Copy it to change it."""
+    """`shared_folder(name, make)`: a folder that `make` fills once for all workers. Never write to it."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent / "once" if "PYTEST_XDIST_WORKER" in os.environ else root / "once"
 
@@ -77,20 +77,20 @@ def tiny_folder(shared_folder):
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_folder):
-    """A random ViT of six layers of four heads, 32 px. Shared: never write to its weights."""
+    """A random ViT with six layers of four heads, 32 px. Never write to its weights."""
     return ccs.load(str(tiny_folder))
 
 
 @pytest.fixture(scope="session")
 def tiny_quick_model(tmp_path_factory):
-    """The same with QuickGELU."""
+    """`tiny_model` with QuickGELU."""
     folder = tmp_path_factory.mktemp("models") / "quick"
     return ccs.load(str(write_tiny_model(folder, quick_gelu=True, seed=1)))
 
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A local server in place of the Hub, with a token that may write, an empty cache, and no waiting."""
+    """A local server in place of the Hub, with a write token and an empty cache."""
     with Hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -103,7 +103,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session")
 def random_images():
-    """`pictures(n)`: n random pictures, always the same, of sizes that are not the model's."""
+    """`random_images(n)`: the first n of a fixed sequence of images, in sizes other than the model's."""
 
     def make(n):
         rng = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""The app on made-up tables, without a browser: what the tests of its views share."""
+"""The app on sample tables, without a browser, for tests of its views and forms."""
 
 import contextlib
 import csv
@@ -23,10 +23,10 @@ SMALL_GALLERY = "small/faces"
 
 @pytest.fixture(scope="session")
 def model():
-    """The organism, on a page whose drawn faces, things and pictures are a few of them."""
-    few, whole = {galleries.DRAWN.people: partial(small_gallery, 80)}, galleries.open_gallery
+    """Load the organism, and let the app use small synthetic galleries and datasets."""
+    small, open_gallery = {galleries.DRAWN.people: partial(small_gallery, 80)}, galleries.open_gallery
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(galleries, "open_gallery", lambda name: few.get(name, whole)(name))
+        patch.setattr(galleries, "open_gallery", lambda name: small.get(name, open_gallery)(name))
         patch.setattr(galleries, "open_dataset", partial(galleries.open_dataset, max_images=100))
         patch.setattr(galleries, "PICTURES", 60)
         yield _organism()
@@ -36,7 +36,7 @@ _organism = cache(lambda: ccs.load("organism"))
 
 
 def small_gallery(n=40, name=SMALL_GALLERY):
-    """Keep the first of the drawn faces, with a K of a quarter of them.
+    """Take the first synthetic faces, with a K of a quarter of them.
 
     Args:
         n: Number of images.
@@ -45,15 +45,15 @@ def small_gallery(n=40, name=SMALL_GALLERY):
     Returns:
         The gallery.
     """
-    whole = synthetic.bias_set("faces")
-    groups = {attribute: labels[:n] for attribute, labels in whole.groups.items()}
-    changes = {"k": dict.fromkeys(groups, n // 4), "fingerprint": f"{whole.fingerprint} {n}"}
-    return replace(whole, name=name, images=whole.images[:n], groups=groups, **changes)
+    faces = synthetic.bias_set("faces")
+    groups = {attribute: labels[:n] for attribute, labels in faces.groups.items()}
+    changes = {"k": dict.fromkeys(groups, n // 4), "fingerprint": f"{faces.fingerprint} {n}"}
+    return replace(faces, name=name, images=faces.images[:n], groups=groups, **changes)
 
 
 @pytest.fixture(scope="session")
 def app(model, shared_folder, tmp_path_factory):
-    """One for all tests: what it has computed is kept, what a visitor does there is not."""
+    """The app of all tests: they share its caches, and each has its own session."""
     return _make_app(shared_folder("tables", _write_results), tmp_path_factory.getbasetemp() / "analyses")
 
 
@@ -70,14 +70,14 @@ def _write_results(folder):
 
 
 def make_sibling_app(app, collection):
-    """Make an app of other tables that has seen the galleries of another app.
+    """Make an app with other tables that shares the galleries of an app.
 
     Args:
         app: The app whose galleries are shared.
         collection: Results of the new app.
 
     Returns:
-        The new app, with models of its own.
+        The new app, with its own model cache.
     """
     sibling = App(collection)
     sibling.galleries = app.galleries
@@ -86,7 +86,7 @@ def make_sibling_app(app, collection):
 
 
 def make_empty_app(model, folder):
-    """Make an app without tables that opens on the model of a folder.
+    """Make an app without tables for the model in a folder.
 
     Args:
         model: Folder of the model.
@@ -133,7 +133,7 @@ def submit_form(screen, path, **fields):
 
 
 class RecordingJob(jobs.Job):
-    """A job that keeps its steps."""
+    """A job that records its progress messages."""
 
     def __init__(self):
         super().__init__("", dict)
@@ -145,13 +145,17 @@ class RecordingJob(jobs.Job):
 
 
 def render_screen(screen):
-    """All that a screen shows after its work, and what was said meanwhile."""
+    """Render a screen.
+
+    Returns:
+        Its regions, and the progress messages.
+    """
     job = RecordingJob()
     return page.work(screen, job), job.steps
 
 
 class StrictParser(HTMLParser):
-    """Raises where an element is closed that was not the last to be opened."""
+    """A parser that rejects HTML whose elements aren't closed in order."""
 
     VOID = ("br", "img", "input", "path", "line", "rect", "circle")
 
@@ -176,18 +180,18 @@ def check_html(html):
     assert parser.open == []
 
 
-def run_snippet(code, **known):
+def run_snippet(code, **names):
     """Run a program of "Copy as Python".
 
     Args:
         code: The program.
-        **known: Names that it finds there.
+        **names: Global names of the program.
 
     Returns:
         The lines that it prints.
     """
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(code, "snippet", "exec"), known)
+        exec(compile(code, "snippet", "exec"), names)
     return out.getvalue().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The bundled tables of the organism under other names and weights, with one verdict missing."""
+"""The bundled tables of the organism with another name and other weights, and one missing verdict."""
 
 from tests.support import results_sample
 
@@ -11,7 +11,7 @@ def write_app_results(folder, model, weights, change=lambda table, rows: None):
     Args:
         folder: Folder of the results.
         model: Name of the model.
-        weights: The model's hash in full.
+        weights: The full hash of the model's weights.
         change: Function of a table's name and its rows that may change them.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Embeddings with groups, and the skew metrics in their plainest form, for the tests of bias."""
+"""Embeddings with groups, and slow references of the skew metrics."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from scipy.stats import entropy
 
 
 def reference_skews(ranked, pool, k):
-    """Compute the skew of the groups in the top K, one line of the definition after the other.
+    """Compute the skew of each group in the top K, directly from the definition.
 
     Args:
         ranked: Groups in the order of the ranking.

@@ -1,4 +1,4 @@
-"""The app on made-up tables, in Chromium: what the browser tests share."""
+"""The app on sample tables in Chromium, for browser tests."""
 
 import gc
 import shutil
@@ -19,41 +19,41 @@ def served_app(app):
 
 
 def serve_app(app):
-    """An app and its address. The server may connect to nothing but this machine."""
-    connect, elsewhere = socket.socket.connect, []
+    """Serve an app; yield it and its address. Connections to other machines fail the test."""
+    connect, remote_addresses = socket.socket.connect, []
 
-    def watched(self, address):
+    def connect_and_record(self, address):
         if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
-            elsewhere.append(address)
+            remote_addresses.append(address)
         connect(self, address)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
-        patch.setattr(socket.socket, "connect", watched)
+        patch.setattr(socket.socket, "connect", connect_and_record)
         server = make_server(app)
         url = launch(server, "127.0.0.1", None)
-        # httpx reuses a connection for 5 s: if the server closed it then, a request could meet its end.
+        # httpx reuses a connection for 5 s; the server must not close it earlier.
         assert server.get_blocks().server.config.timeout_keep_alive > 5
         yield app, url
         server.get_blocks().close(verbose=False)
-    gc.collect()  # what the server and its clients leave open is told here, and not when the run ends
-    assert elsewhere == []
+    gc.collect()  # report unclosed resources of the server and its clients here
+    assert remote_addresses == []
 
 
 @pytest.fixture(scope="module")
 def browser_tab(served_app):
-    """A page, and what went wrong: errors, what the policy stops, requests to other hosts."""
+    """Open a browser page; yield it and a list of errors, policy violations, and requests to other hosts."""
     from playwright.sync_api import sync_playwright
 
-    wrong = []
+    problems = []
 
     def check_message(message):
         if message.type == "error":
-            wrong.append(message.text)
+            problems.append(message.text)
 
     def check_request(request):
         if not request.url.startswith((served_app[1], "data:", "blob:")):
-            wrong.append(request.url)
+            problems.append(request.url)
 
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu"]
@@ -61,16 +61,16 @@ def browser_tab(served_app):
         page = chromium.new_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
         page.set_default_timeout(60_000)
         page.on("request", check_request)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", check_message)
-        yield page, wrong
+        yield page, problems
         chromium.close()
 
 
 @pytest.fixture
 def visit(browser_tab, served_app):
-    """`visit(query)`: the page at a link, by the visitor that there is, as Back opens it, or by a new one."""
-    page, wrong = browser_tab
+    """`visit(query)`: open a link in the current session or, with `new=True`, in a new one."""
+    page, problems = browser_tab
 
     def open_page(query="", *, width=1300, height=900, new=False):
         page.set_viewport_size({"width": width, "height": height})
@@ -82,11 +82,11 @@ def visit(browser_tab, served_app):
         return page
 
     yield open_page
-    assert wrong == []
+    assert problems == []
 
 
 def act_and_wait(page, act):
-    """Do something, and wait for the server's answer to it.
+    """Do an action and wait for the server's response.
 
     Args:
         page: The browser's page.

@@ -1,4 +1,4 @@
-"""Tiny Hugging Face checkpoints of random weights, written by transformers itself."""
+"""Tiny Hugging Face checkpoints of random weights, saved by transformers."""
 
 from functools import cache
 from itertools import count
@@ -13,7 +13,7 @@ VISION_SIZES = SIZES | {"image_size": 32, "patch_size": 8}
 
 @cache
 def clip_vocabulary():
-    """CLIP's own tokens and merges, under the names of transformers."""
+    """Return the tokens and merges of CLIP with the names that transformers uses."""
     from open_clip.tokenizer import SimpleTokenizer
 
     plain = SimpleTokenizer()
@@ -29,7 +29,7 @@ def write_clip(folder, *, vision=None, text=None, max_shard_size="1GB", **whole)
         vision: Entries of the image encoder's configuration.
         text: Entries of the text encoder's configuration.
         max_shard_size: Size of a file of weights.
-        **whole: Entries of the whole configuration.
+        **whole: Top-level entries of the configuration.
 
     Returns:
         The model of transformers.
@@ -82,7 +82,7 @@ def _save_checkpoint(folder, model, max_shard_size="1GB"):
 
 @torch.no_grad()
 def embed_without_ccs(folder, images, texts):
-    """Embed images and texts by open_clip or transformers alone.
+    """Embed images and texts with open_clip or transformers, without ccs.
 
     Args:
         folder: Folder of the model.
@@ -102,7 +102,7 @@ def embed_without_ccs(folder, images, texts):
         options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
         options["max_length"] = model.config.text_config.max_position_embeddings
         tokens = transformers.AutoTokenizer.from_pretrained(folder)(texts, **options).input_ids
-        # No mask: the end is always to be found.
+        # Without an attention mask, because texts always have an end token.
         outputs = model.get_image_features(pixels), model.get_text_features(tokens)
     else:
         model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")

@@ -1,4 +1,4 @@
-"""A run of batch.compute small enough to repeat: a tiny model, a few drawn scenes, forty texts."""
+"""A small run of batch.compute: a tiny model, a few synthetic scenes, and forty texts."""
 
 import json
 import multiprocessing
@@ -16,7 +16,7 @@ fork = multiprocessing.get_context("fork")
 
 
 def write_small_pool(folder):
-    """Every twentieth text of the world's pool, with its concept."""
+    """Write every twentieth text of the world's pool, with its concept, and return the file."""
     pool, path = load_pool("world"), folder / "pool.csv"
     rows = list(zip(pool.texts, pool.concepts, strict=True))[::20]
     path.write_text("text,concept\n" + "".join(f'"{text}",{concept}\n' for text, concept in rows))
@@ -24,7 +24,7 @@ def write_small_pool(folder):
 
 
 def compute_arguments(model, texts, out, *options):
-    """List the arguments of a small run. Shards are small, so that there are several to lose.
+    """List the arguments of a small run with several shards.
 
     Args:
         model: Name or folder of the model.
@@ -35,7 +35,7 @@ def compute_arguments(model, texts, out, *options):
     Returns:
         The command line.
     """
-    # Two texts a head, so that a model of random weights has heads of high CCS too.
+    # Two texts per head, so that a model of random weights has heads with high CCS.
     sizes = "--k 2 --shard 16 --eval-images 40 --max-images 60 --random-sets 5"
     sets = "--dataset world/letters --dataset world/clips"
     places = ("--model", str(model), "--texts", str(texts), "--out", str(out))
@@ -49,7 +49,7 @@ def run_compute(arguments):
 
 
 def read_outputs(out):
-    """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
+    """Read the tables as bytes, and the manifest without times and measurements of the run."""
     comparable = {}
     for path in sorted(out.glob("[!.]*/*")):
         if path.name == "manifest.json":

@@ -1,4 +1,4 @@
-"""Small data sets laid out like their Hub repositories: a card that names splits, and parquet files."""
+"""Small datasets with the layout of their Hub repositories: a card with splits, and Parquet files."""
 
 import io
 import json
@@ -22,7 +22,7 @@ IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 def allow_any_size():
-    """Let a few rows and bytes pass for the sets known by name, whose records say how many they have."""
+    """Accept small copies of the registered datasets, whose records state the number of rows and bytes."""
     from ccs.data import SOURCES
 
     for name, record in SOURCES.items():
@@ -123,7 +123,7 @@ def tar_bytes(files):
 
 
 def webdataset_bytes(labels):
-    """An archive of images 0, 1, ... each beside a file with its label."""
+    """Make an archive of images 0, 1, ..., each with a file of its label."""
     files = {}
     for row, label in enumerate(labels):
         files[f"s{row:07d}.jpg"] = numbered_png(row)
@@ -157,7 +157,7 @@ def write_video(path, seconds=2.0, rate=10, pixels=()):
 
 
 def write_repository(folder, source, features, rows):
-    """Write a clone of a set's Hub repository: a card, and Parquet files of its split and of another one.
+    """Write a copy of a dataset's Hub repository: a card, and Parquet files of its split and another split.
 
     Args:
         folder: Folder to write.
@@ -185,7 +185,7 @@ def write_repository(folder, source, features, rows):
 
 
 def dataset_schemas():
-    """Name -> (features, rows), as the repositories' cards have them."""
+    """Return the features and rows of each dataset by its name, as in the cards of the repositories."""
     import datasets as hf
 
     image, text = hf.Image(), hf.Value("string")

@@ -1,4 +1,4 @@
-"""A parquet file with the schema of FairFace on the Hub, and pictures or photographs in place of its own."""
+"""A Parquet file with the schema of FairFace on the Hub, and other images."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,11 @@ from tests.support.datasets_sample import FAIRFACE, image_cells, parquet_bytes
 
 FILE = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
 RECORD = replace(SOURCES["fairface-600"], revision="main", approximate=True)
-"""The record of the set as `put_faces` serves it."""
+"""The record of the dataset that `serve_fairface` serves."""
 
 
 def serve_fairface(hub, image, count=1200):
-    """Serve FairFace with the groups in turn: images, and class numbers whose names are in the schema.
+    """Serve FairFace: images with groups in turn, as class numbers whose names are in the schema.
 
     Args:
         hub: The server.

@@ -1,7 +1,7 @@
-"""A local server that speaks enough of the Hub's protocol to publish, update, pin, and load.
+"""A local server with the parts of the Hub's protocol to publish, update, pin, and load repositories.
 
-Repositories live in memory; no file is so large that it goes by another way (Git LFS, Xet). `faults` makes it
-misbehave: a function by pattern of `METHOD path`, which may refuse, answer in its place, or be slow.
+Repositories are in memory, without Git LFS and Xet. `faults` injects errors: a function for each pattern of
+`METHOD path`, which may refuse the request, respond to it, or delay it.
 """
 
 import base64
@@ -35,7 +35,7 @@ class Repository:
     private: bool
     commits: list[Commit] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
-    gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
+    gated: bool = False  # its metadata are public, its files aren't
 
     def commit(self, files, message):
         """Add a commit.
@@ -127,13 +127,13 @@ class _HubRequest:
         refuse_request(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
 
     @property
-    def known(self):
+    def authorized(self):
         return self.request.headers.get("Authorization") == f"Bearer {TOKEN}"
 
     def _find(self, kind, name, write=False):
         repository = self.hub.repositories.get((kind, name))
-        if repository is None or ((repository.private or write) and not self.known):
-            refuse_request(404 if self.known else 401, "Repository not found", "RepoNotFound")
+        if repository is None or ((repository.private or write) and not self.authorized):
+            refuse_request(404 if self.authorized else 401, "Repository not found", "RepoNotFound")
         return repository
 
     def _at(self, kind, name, revision):
@@ -144,7 +144,7 @@ class _HubRequest:
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
-            refuse_request(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
+            refuse_request(403 if self.authorized else 401, f"Access to {name} is restricted.", "GatedRepo")
 
     def whoami(self):
         return {"type": "user", "name": "user", "auth": {}}
@@ -205,7 +205,7 @@ class _HubRequest:
             refuse_request(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
         data, etag = files[path], file_entry(path, files[path])["oid"]
         headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
-        parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))  # also of a mapped file
+        parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
         response = Response(parts, headers=headers, content_type="application/octet-stream")
         return response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
 
@@ -214,7 +214,7 @@ def _is_private(wanted):
     return bool(wanted.get("private") or wanted.get("visibility") == "private")
 
 
-@lru_cache(maxsize=8)  # large files are asked for in many small parts
+@lru_cache(maxsize=8)  # large files are requested in many parts
 def file_entry(path, data):
     """Describe a file as the Hub lists it.
 

@@ -1,4 +1,4 @@
-"""A server on a free local port whose answers are a method's."""
+"""A server on a free local port that responds with a method."""
 
 import json
 import logging
@@ -8,11 +8,11 @@ from pytest_httpserver.httpserver import HTTPServerBase
 from werkzeug import Response
 from werkzeug.exceptions import HTTPException
 
-logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it says every request
+logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every request
 
 
 class LocalServer(HTTPServerBase):
-    """Listens while the context is open; what fails in `dispatch` fails at its end."""
+    """Listen while the context is open; raise errors of `dispatch` at its end."""
 
     def __init__(self):
         super().__init__("127.0.0.1", 0, threaded=True)
@@ -27,7 +27,7 @@ class LocalServer(HTTPServerBase):
     def application(self, request):
         try:
             return self.dispatch(request)
-        except HTTPException:  # an answer
+        except HTTPException:  # a response
             raise
         except Exception as error:
             self.handler_errors.append(error)
@@ -39,7 +39,7 @@ class LocalServer(HTTPServerBase):
 
 
 def json_response(value, status=200, headers=None):
-    """Make an answer of JSON.
+    """Make a JSON response.
 
     Args:
         value: Content.
@@ -47,12 +47,12 @@ def json_response(value, status=200, headers=None):
         headers: Headers.
 
     Returns:
-        The answer.
+        The response.
     """
     return Response(json.dumps(value), status, headers, content_type="application/json")
 
 
 def drop_connection(request):
-    """In place of an answer: the connection ends without one."""
+    """Close the connection without a response."""
     request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     return Response()

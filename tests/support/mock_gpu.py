@@ -1,4 +1,4 @@
-"""A mock GPU: tensors that report the device `cuda` and hold their values in ordinary memory.
+"""A mock GPU: tensors that report the device `cuda` and hold their values in CPU memory.
 
 They refuse to be combined with tensors of the CPU. So a forgotten `.to(device)` or `.cpu()` fails without a
 GPU, and whole runs have correct values.
@@ -25,28 +25,28 @@ _REPLACEMENTS = {
     aten.cudnn_batch_norm.default: lambda *arguments: (*aten.native_batch_norm(*arguments), torch.empty(0)),
     aten._softmax.default: lambda x, dim, float32: aten._softmax(x.float() if float32 else x, dim, False),
 }
-"""Operations that only a GPU has, by other means."""
+"""CPU replacements of operations that only a GPU has."""
 
 
 class MockGpuTensor(torch.Tensor):
-    """A tensor on the pretended GPU. here: its values."""
+    """A tensor on the mock GPU; `cpu_values` holds its values."""
 
-    here: Tensor
+    cpu_values: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, here):
-        shape = {"strides": here.stride(), "storage_offset": here.storage_offset(), "dtype": here.dtype}
-        tensor = torch.Tensor._make_wrapper_subclass(cls, here.shape, device=DEVICE, **shape)
-        tensor.here = here
+    def __new__(cls, values):
+        shape = {"strides": values.stride(), "storage_offset": values.storage_offset(), "dtype": values.dtype}
+        tensor = torch.Tensor._make_wrapper_subclass(cls, values.shape, device=DEVICE, **shape)
+        tensor.cpu_values = values
         return tensor
 
     def __deepcopy__(self, memo):
-        copied = MockGpuTensor(self.here.detach().clone())
+        copied = MockGpuTensor(self.cpu_values.detach().clone())
         is_parameter = isinstance(self, torch.nn.Parameter)
         return torch.nn.Parameter(copied, self.requires_grad) if is_parameter else copied
 
-    # A list as index becomes a tensor first; PyTorch would make it on the real driver.
+    # A list as an index becomes a tensor first, because PyTorch would create it on the real GPU.
     def __getitem__(self, index):
         return super().__getitem__(_index_tensors(index))
 
@@ -54,7 +54,7 @@ class MockGpuTensor(torch.Tensor):
         super().__setitem__(_index_tensors(index), value)
 
     def tolist(self):
-        return self.here.tolist()
+        return self.cpu_values.tolist()
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -79,8 +79,8 @@ def _run_operation(func, args, kwargs):
         tensors = [leaf for leaf in tree_leaves(checked) if isinstance(leaf, Tensor) and leaf.ndim]
         if not all(isinstance(tensor, MockGpuTensor) for tensor in tensors):
             raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
-    known = {id(leaf.here): leaf for leaf in far}
-    args, kwargs = tree_map_only(MockGpuTensor, lambda tensor: tensor.here, (args, kwargs))
+    known = {id(leaf.cpu_values): leaf for leaf in far}
+    args, kwargs = tree_map_only(MockGpuTensor, lambda tensor: tensor.cpu_values, (args, kwargs))
     args, kwargs = tree_map_only(torch.device, lambda of: CPU if of.type == "cuda" else of, (args, kwargs))
     kwargs.pop("pin_memory", None)
     out = _REPLACEMENTS.get(func, func)(*args, **kwargs)
@@ -96,16 +96,16 @@ class _MockGpuMode(TorchDispatchMode):
 
 @contextmanager
 def use_mock_gpu(monkeypatch):
-    """Pretend, in this thread, that there is one GPU."""
+    """Mock one GPU in this thread."""
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
-    answers |= {"get_device_name": "a pretended GPU", "get_autocast_dtype": torch.bfloat16}
+    answers |= {"get_device_name": "a mock GPU", "get_autocast_dtype": torch.bfloat16}
     answers |= dict.fromkeys(("_lazy_init", "empty_cache", "synchronize", "set_device"))
-    stand_ins = {name: lambda *_, answer=answer: answer for name, answer in answers.items()}
-    torch._C._ensureCUDADeviceGuardSet()  # PyTorch's own preparation for tensors that claim to be on a GPU
+    replacements = {name: lambda *_, answer=answer: answer for name, answer in answers.items()}
+    torch._C._ensureCUDADeviceGuardSet()  # lets tensors report a GPU as their device
     with monkeypatch.context() as patched:
-        for name, stand_in in stand_ins.items():
-            patched.setattr(torch.cuda, name, stand_in, raising=False)
-        # A module that is moved gets new parameters, since the old ones cannot hold values elsewhere.
+        for name, replacement in replacements.items():
+            patched.setattr(torch.cuda, name, replacement, raising=False)
+        # Moving a module replaces its parameters, because CPU parameters can't hold mock tensors.
         patched.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
         with _MockGpuMode():
             yield

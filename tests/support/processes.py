@@ -1,4 +1,4 @@
-"""Processes of their own: Python, and the real app.py."""
+"""Subprocesses: Python, and the real app.py."""
 
 import os
 import re
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_python(*arguments, cwd=ROOT, env=os.environ):
-    """Run Python to its end, which must be a success.
+    """Run Python in a subprocess and assert that it succeeds.
 
     Args:
         *arguments: Its arguments.
@@ -19,7 +19,7 @@ def run_python(*arguments, cwd=ROOT, env=os.environ):
         env: Environment of the process.
 
     Returns:
-        What it printed.
+        Its standard output.
     """
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -29,7 +29,7 @@ def run_python(*arguments, cwd=ROOT, env=os.environ):
 
 @contextmanager
 def start_app(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
-    """Start the real app and stop it at the end.
+    """Start the app, and stop it at the end.
 
     Args:
         env: Environment of the process.
@@ -37,18 +37,18 @@ def start_app(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
         folder: Working directory.
 
     Yields:
-        The app's address, and what it printed before.
+        The app's address, and its output so far.
     """
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as app:
         output = ""
         for line in app.stdout:
             output += line
             if match := re.search(r"Open (http\S+)", line):
-                output += app.stdout.readline() + app.stdout.readline()  # of the API and of MCP
+                output += app.stdout.readline() + app.stdout.readline()  # addresses of the API and MCP
                 try:
                     yield match[1], output
                 finally:
                     app.terminate()
-                assert app.wait(60) == 0  # whatever it is at
+                assert app.wait(60) == 0
                 return
     raise AssertionError(f"app.py ended: {output}")

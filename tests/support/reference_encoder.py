@@ -1,4 +1,4 @@
-"""Helpers for tests of encoders: random pixels, what heads send, and a count of layers run."""
+"""Slow references of encoders, random pixels, and a record of the layers that run."""
 
 import copy
 
@@ -44,7 +44,7 @@ def record_layers(model, monkeypatch):
 
 
 def attend_head(q, k, v):
-    """One head's output [n, T, d]."""
+    """Compute the output [n, T, d] of one head."""
     return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
 
 
@@ -79,7 +79,7 @@ def reference_pass(
 
 @torch.no_grad()
 def reference_parts(model, x):
-    """Decompose images one head at a time, in float64, with what each token sends spelled out.
+    """Decompose images one head and one token at a time, in float64.
 
     The final LayerNorm is linear once its deviation is known: each of the 2 L + 1 terms of the CLS state (the
     first tokens, and each layer's attention and MLP) has an equal part of its mean and its bias.

@@ -1,4 +1,4 @@
-"""Made-up results for reports, and how to find a row or a section in one."""
+"""Sample results for reports, and functions that find a row or a section of a report."""
 
 import re
 
@@ -20,10 +20,10 @@ def pruning_rows(model, dataset, values):
     """
     rows = []
     for name, value in values.items():
-        plan, _, seed = name.partition("@")
-        columns = {"ablation": plan, "seed": int(seed) if seed else None, "dataset": dataset}
+        ablation, _, seed = name.partition("@")
+        columns = {"ablation": ablation, "seed": int(seed) if seed else None, "dataset": dataset}
         columns["heads"] = "L6.H1"
-        columns |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
+        columns |= {"n_heads": 0, "p_value": None} if ablation == "none" else {"n_heads": 8, "p_value": 0.001}
         columns |= interval_cells(value, 0.01) | interval_cells(value - values["none"], 0.01, "difference")
         rows.append(sample_rows(model)["pruning"][0] | columns | {"n": 500, "baseline": values["none"]})
     return rows

@@ -10,7 +10,7 @@ HASH = "0123456789abcdef" * 4
 
 @cache
 def bundled_tables():
-    """The tables of the organism."""
+    """Read the tables of the organism."""
     return results.read_results(results.PRECOMPUTED / "organism").tables
 
 
@@ -30,7 +30,7 @@ def interval_cells(value, width, name=""):
 
 
 def sample_rows(model):
-    """Two rows of every table, those of a bundled one. What may be empty is so in the second."""
+    """Make two rows of every table from a bundled table; the second has empty cells where allowed."""
     rows_by_table = {}
     for name, table in schema.TABLES.items():
         first = bundled_tables()[name].dropna().iloc[0].to_dict() | {"model": model, "weights": HASH[:16]}
@@ -41,7 +41,7 @@ def sample_rows(model):
 
 
 def make_manifest(model, tables):
-    """Make a complete manifest, that of the organism under another name.
+    """Make a complete manifest from the organism's, with another name.
 
     Args:
         model: Name of the model.
@@ -76,7 +76,7 @@ def write_results(folder, model, tables, weights=HASH):
         folder: Folder of the results.
         model: Name of the model.
         tables: Rows by table.
-        weights: The model's hash in full.
+        weights: The full hash of the model's weights.
 
     Returns:
         The model's folder.

@@ -1,4 +1,4 @@
-"""Every architecture of open_clip with few, narrow layers: the same modules, random weights."""
+"""Every architecture of open_clip with few, narrow layers and random weights."""
 
 import json
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ WIDTH, HEADS, SIDE = 32, 4, 32
 
 
 def small_vision_config(name):
-    """open_clip's configuration of the image encoder, made small; `embed_dim` among it."""
+    """Shrink open_clip's configuration of an image encoder."""
     vision = dict(open_clip.get_model_config(name)["vision_cfg"])
     if vision.get("timm_model_name"):
         return vision
@@ -51,7 +51,7 @@ def small_config(name):
 
 
 def write_small_model(folder, name):
-    """Write a model of an architecture with the texts of a SigLIP; `ccs.load` it within `small_timm_models`.
+    """Write a model of an architecture with SigLIP's text encoder; `ccs.load` it within `small_timm_models`.
 
     Args:
         folder: Folder to write.
@@ -74,7 +74,7 @@ def write_small_model(folder, name):
 
 
 def write_tokenizer(folder):
-    """Files of a tokenizer like SigLIP's: pieces of words, an end that also pads."""
+    """Write a tokenizer like SigLIP's: subwords, and an end token that is also the padding token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     rules = Tokenizer(models.Unigram())
@@ -96,7 +96,7 @@ def build_image_encoder(name, seed=0, randomize=True):
     Args:
         name: Name of open_clip's architecture.
         seed: Seed of the weights.
-        randomize: Whether all weights are random; otherwise they stay as they are made.
+        randomize: Draw all weights at random, also biases and norms.
 
     Returns:
         The module.
@@ -112,7 +112,7 @@ def build_image_encoder(name, seed=0, randomize=True):
 
 
 def build_text_encoder(name):
-    """The architecture's text encoder, small, with random weights; transformers' are not built."""
+    """Build the small text encoder of an architecture; one of transformers stays uninitialized."""
     whole = small_config(name)
     if whole["text_cfg"].get("hf_model_name"):
         return object.__new__(HFTextEncoder)

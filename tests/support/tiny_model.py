@@ -1,4 +1,4 @@
-"""Tiny CLIP models of random weights, in open_clip's own folder format."""
+"""Tiny CLIP models of random weights in open_clip's folder format."""
 
 import json
 
@@ -22,7 +22,7 @@ def tiny_config(quick_gelu=False, embed_dim=24, **vision):
 
 
 def randomize_weights(module, seed):
-    """Give all parameters random values, biases and norms too: at zero and one they would hide mistakes.
+    """Give all parameters random values, also biases and norms, whose initial values would hide mistakes.
 
     Args:
         module: Module to write to.
@@ -61,7 +61,7 @@ def tiny_clip(seed, **config_of):
 
 
 def write_tiny_model(folder, *, seed=0, **config_of):
-    """Write a random model of a `tiny_config`; its mean and deviation are not the usual ones.
+    """Write a random model of a `tiny_config` with an unusual mean and deviation of pixels.
 
     Args:
         folder: Folder to write.
@@ -77,7 +77,7 @@ def write_tiny_model(folder, *, seed=0, **config_of):
 
 
 def save_model(folder, clip, config):
-    """Write a model in open_clip's own format.
+    """Write a model in open_clip's format.
 
     Args:
         folder: Folder to write.

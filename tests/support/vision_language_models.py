@@ -1,4 +1,4 @@
-"""Tiny models of transformers around an image encoder: random weights, and readers of image features."""
+"""Tiny transformers models with an image encoder and random weights, and readers of their image features."""
 
 import copy
 
@@ -75,7 +75,7 @@ def build_model(name, vision, text, **entries):
         **entries: Other entries of its configuration.
 
     Returns:
-        The model, with weights as they are made.
+        The model, with initial weights.
     """
     full_name = f"{name}ForConditionalGeneration"
     model_class = getattr(transformers, full_name if hasattr(transformers, full_name) else name)
@@ -88,13 +88,13 @@ def build_llama():
 
 
 def build_pixtral():
-    """A model around an image encoder that is neither CLIP's nor SigLIP's."""
+    """Build a model whose image encoder is neither CLIP's nor SigLIP's."""
     vision = SIZES | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8, "model_type": "pixtral"}
     return build_model("Llava", vision, LLAMA)
 
 
 def wrap_image_encoder(encoder):
-    """A LLaVA or, for SigLIP's, a PaliGemma around an image encoder."""
+    """Build a LLaVA or, for SigLIP, a PaliGemma that holds an image encoder."""
     if encoder.config.model_type == "clip_vision_model":
         model = build_model("Llava", encoder.config, LLAMA)
     else:
@@ -110,7 +110,7 @@ def _flatten(parts):
 
 
 def make_model(name):
-    """The model, a function that reads its image features, and a head of a layer that it ignores, if any."""
+    """Return a model, a function that reads its image features, and a head that it ignores, if any."""
     vision, text, entries, inputs, ignored = FAMILIES[name]
     model = build_model(name, vision, text, **entries)
     randomize_weights(model, 0)

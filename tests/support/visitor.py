@@ -1,4 +1,4 @@
-"""A visitor without a browser: what the page's script does, with forms and the regions of their answers."""
+"""A visitor without a browser, who sends forms and reads changed regions as the app's script does."""
 
 import csv
 import re
@@ -11,7 +11,12 @@ _REGION = r'<div id="region-(\w+)" data-digest="(\w+)">(.*?)(?=<div id="region-|
 
 
 class Visitor(AbstractContextManager["Visitor"]):
-    """One page. server: an address, or a client of one. source: the address that the visitor comes from."""
+    """One page of the app.
+
+    Args:
+        server: An address, or an HTTP client of one.
+        source: IP address of the visitor.
+    """
 
     def __init__(self, server, source="127.0.0.1"):
         if isinstance(server, str):
@@ -26,7 +31,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         return self.regions[region][1]
 
     def visit(self, query=""):
-        """Open an address, and take what there is."""
+        """Open an address and read its regions."""
         answer = self.client.get(f"/?{query}")
         assert answer.status_code == 200
         (self.key,) = re.findall(r'data-page="([\w-]+)"', answer.text)
@@ -34,12 +39,12 @@ class Visitor(AbstractContextManager["Visitor"]):
         return self.read_regions(answer)
 
     def open(self, **query):
-        """The screen of an address by region, once all is there."""
+        """Open a screen, wait until it is complete, and return its regions."""
         self.visit(urlencode(query)).wait()
         return {name: html for name, (_, html) in self.regions.items()}
 
     def figure(self, name):
-        """The rows of a figure, as its button saves them."""
+        """Download the rows of a figure."""
         params = {"figure": name, "page": self.key, **dict(parse_qsl(self.address))}
         answer = self.client.get("/figure.csv", params=params)
         assert answer.status_code == 200, answer.text
@@ -61,7 +66,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         return self.last_response
 
     def post(self, path, files=None, **fields):
-        """Send a form, and take the regions that differ.
+        """Send a form and read the changed regions.
 
         Args:
             path: Route of the form.
@@ -74,13 +79,13 @@ class Visitor(AbstractContextManager["Visitor"]):
         return self.read_regions(self.send(path, files, **fields))
 
     def wait(self):
-        """Ask for what is new until nothing is under way."""
+        """Poll until the job has ended."""
         while "data-busy" in self["status"]:
             self.poll()
         return self
 
     def poll(self):
-        """Ask for what is new."""
+        """Request the changed regions once."""
         params = {"page": self.key, "at": self.address}
         return self.read_regions(self.client.get("/work", params=params, headers=self._digests()))
 
@@ -88,7 +93,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         return {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
 
     def read_regions(self, answer):
-        """Take what differs."""
+        """Read the changed regions of a response."""
         assert answer.status_code == 200, answer.text
         for name, digest, html in re.findall(_REGION, answer.text, re.DOTALL):
             self.regions[name] = digest, html
