@@ -30,8 +30,9 @@ from ccs.model.head_statistics import Moments
 RELATIVE = 1e-6
 """The share of the largest singular value below which a direction is noise of float32 contributions."""
 
-_TIE = 1e-9  # scores with a smaller relative difference are equal: they differ only by rounding
-_EXHAUSTED = 1e-18  # share of the first score below which only rounding is left
+# Embeddings of texts that the model encodes identically differ by 1e-7 if they come from different batches.
+_TIE = 1e-6  # scores with a smaller relative difference are equal: they differ only by rounding
+_EXHAUSTED = 1e-10  # share of the first score below which only rounding is left
 
 log = logging.getLogger(__name__)
 

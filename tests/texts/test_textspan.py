@@ -51,6 +51,15 @@ def test_ties_are_broken_by_pool_order():
         assert sorted(span.index for span in chosen) == [0, 1, 2, 3, 4]
 
 
+def test_texts_that_differ_by_rounding_count_once():
+    rng, moments, _ = draw_statistics(3)
+    embeddings = np.repeat(draw_units(rng, 1, 64), 4, axis=0)
+    embeddings[2, ::2] += np.float32(6e-8)  # as if it came from another batch
+    for chosen in ccs.textspan(moments, NAMES[:4], embeddings, k=4).values():
+        assert [span.index for span in chosen] == [0, 1, 2, 3]
+        assert [span.share > 0 for span in chosen] == [True, False, False, False]
+
+
 def test_repeated_texts_are_dropped_with_warning(caplog):
     rng, moments, _ = draw_statistics(3)
     embeddings = draw_units(rng, 6, 64)
