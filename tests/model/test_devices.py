@@ -91,11 +91,13 @@ def test_half_precision_affects_only_image_embeddings(cuda, precision, tolerance
     np.testing.assert_allclose(half_model.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
 
 
-def test_run_writes_same_tables_as_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
-    options = ("--workers", "0", "--device", cuda)
-    assert run_compute(compute_arguments(tiny_folder, texts, tmp_path, *options)) == 0
-    assert_same_tables(small_run / "tiny", tmp_path / "tiny", ignore=["heads"])
-    assert read_results(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
+def test_run_writes_same_tables_as_cpu(cuda, tiny_folder, texts, tmp_path):
+    sizes = ("--max-images", "20", "--eval-images", "10", "--random-sets", "1", "--workers", "0")
+    for device in ("cpu", cuda):
+        options = (*sizes, "--device", device)
+        assert run_compute(compute_arguments(tiny_folder, texts, tmp_path / device, *options)) == 0
+    assert_same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", ignore=["heads"])
+    assert read_results(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
 def test_environment_variables_choose_device(monkeypatch):

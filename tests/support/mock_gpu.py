@@ -68,8 +68,15 @@ def _index_tensors(index):
     return tuple(parts) if isinstance(index, tuple) else parts[0]
 
 
+def _to_cpu(value):
+    if isinstance(value, MockGpuTensor):
+        return value.cpu_values
+    return CPU if value.type == "cuda" else value
+
+
 def _run_operation(func, args, kwargs):
-    far = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, MockGpuTensor)]
+    leaves = tree_leaves((args, kwargs))
+    far = [leaf for leaf in leaves if isinstance(leaf, MockGpuTensor)]
     device = kwargs.get("device")
     target = torch.device(device).type if device is not None else "cuda" if far else "cpu"
     if func is aten.copy_.default:
@@ -80,8 +87,8 @@ def _run_operation(func, args, kwargs):
         if not all(isinstance(tensor, MockGpuTensor) for tensor in tensors):
             raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
     known = {id(leaf.cpu_values): leaf for leaf in far}
-    args, kwargs = tree_map_only(MockGpuTensor, lambda tensor: tensor.cpu_values, (args, kwargs))
-    args, kwargs = tree_map_only(torch.device, lambda of: CPU if of.type == "cuda" else of, (args, kwargs))
+    if far or any(isinstance(leaf, torch.device) for leaf in leaves):
+        args, kwargs = tree_map_only((MockGpuTensor, torch.device), _to_cpu, (args, kwargs))
     kwargs.pop("pin_memory", None)
     out = _REPLACEMENTS.get(func, func)(*args, **kwargs)
     if target != "cuda":
