@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.batch.conftest import small_arguments, small_run, texts  # noqa: F401 - fixtures
+from tests.batch.conftest import texts  # noqa: F401 - a fixture
 
 
 @pytest.fixture(params=["GELU", "QuickGELU"])

@@ -50,7 +50,7 @@ def test_openai_scaled_pixels_match_open_clip(tiny_model):
 
 
 @pytest.mark.parametrize("through_data", [False, True])
-def test_weights_changed_in_place_invalidate_cached_statistics(tiny_folder, through_data):
+def test_changed_weights_and_preprocessing_invalidate_cached_statistics(tiny_folder, through_data):
     model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
     before, rows = model.weights_hash, ccs.find_heads(model, "a red cat", images).rows
     projection = model.encoder.layers[5].projection.weight
@@ -58,16 +58,11 @@ def test_weights_changed_in_place_invalidate_cached_statistics(tiny_folder, thro
         (projection.data if through_data else projection).mul_(torch.linspace(-1, 3, 32))
     changed = ccs.load(str(tiny_folder)).with_weights(model.clip.state_dict())
     assert model.rehash() == changed.weights_hash != before
-    ours, expected = (ccs.find_heads(each, "a red cat", images).rows for each in (model, changed))
-    pd.testing.assert_frame_equal(ours, expected)
-    assert not ours.equals(rows)
-
-
-def test_changed_preprocessing_invalidates_cached_statistics(tiny_folder):
-    model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
-    before = ccs.find_heads(model, "a red cat", images).rows
+    new_rows, expected = (ccs.find_heads(of, "a red cat", images).rows for of in (model, changed))
+    pd.testing.assert_frame_equal(new_rows, expected)
+    assert not new_rows.equals(rows)
     model.preprocess_config["mean"] = (0.0, 0.0, 0.0)
-    assert not ccs.find_heads(model, "a red cat", images).rows.equals(before)
+    assert not ccs.find_heads(model, "a red cat", images).rows.equals(new_rows)
 
 
 def _scaled(module, factor=1.3):
