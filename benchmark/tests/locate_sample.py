@@ -1,4 +1,4 @@
-"""A tiny model in which one head writes what tells two groups apart, and what methods see of it."""
+"""A tiny model in which one head writes the difference of two groups, with the evidence for methods."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ NAMES = {"one": ("first name",), "two": ("second name",)}
 def evidence(tiny_folder, random_images):
     """Evidence of a model whose head WRITER writes strongly.
 
-    The groups are the halves of what it writes. Prompts and the groups' names lie along the
-    direction in which these differ.
+    The groups are the halves of its outputs along their main direction. Prompts and the names of the groups
+    lie along this direction.
     """
     model = ccs.load(str(tiny_folder))
     d = model.encoder.width // 4
@@ -31,25 +31,25 @@ def evidence(tiny_folder, random_images):
     written = model.contributions(images, HeadSet([WRITER])).direct[:, 0]
     _, _, directions = np.linalg.svd(written - written.mean(0), full_matrices=False)
     middle = model.embed_images(images).mean(0)
-    along = directions[0] - (directions[0] @ middle) / (middle @ middle) * middle  # nobody's by default
+    along = directions[0] - (directions[0] @ middle) / (middle @ middle) * middle  # no mean score
     along /= np.linalg.norm(along)
     groups = np.where(written @ along > np.median(written @ along), "one", "two")
     rng = np.random.default_rng(0)
     signs = np.array([1, -1, 1, -1, 1, -1])
     noise = rng.standard_normal((6, len(along))) / 20
     prompts = signs[:, None] * along + noise - (noise @ along)[:, None] * along
-    known = {"first name": along, "second name": -along}
-    plain = model.embed_texts
+    name_vectors = {"first name": along, "second name": -along}
+    embed_other_texts = model.embed_texts
 
     def embed_texts(texts):
-        rows = zip(texts, plain(list(texts)), strict=True)
-        return np.stack([known.get(text, row) for text, row in rows])
+        rows = zip(texts, embed_other_texts(list(texts)), strict=True)
+        return np.stack([name_vectors.get(text, row) for text, row in rows])
 
     model.embed_texts = embed_texts
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
-    things = {"controls": model.trunk(images[:12]), "labels": np.arange(12) % 3}
-    things["class_weights"] = rng.standard_normal((3, len(along)))
-    task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=8, **things)
+    controls = {"controls": model.trunk(images[:12]), "labels": np.arange(12) % 3}
+    controls["class_weights"] = rng.standard_normal((3, len(along)))
+    task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=8, **controls)
     pool = pools.make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
     moments = ccs.collect_moments(model, [images])
     scores = {head: score.HeadScore(i % 4, "Colors") for i, head in enumerate(model.heads)}

@@ -1,4 +1,4 @@
-"""Each method of finding heads on a model in which the head that carries the groups is known."""
+"""Localization methods on a model in which the head that writes the groups is known."""
 
 from dataclasses import replace
 
@@ -15,30 +15,32 @@ from ccs_benchmark import contributions, methods
 NOT_FROM_IMAGES = {"CCS high first", "CCS low first", "label People", "TEXTSPAN, texts of the groups"}
 NOT_FROM_IMAGES |= {"mechanistic audit", "SITH", "Locate-Then-Correct", methods.RANDOM}
 FROM_IMAGES = [name for name in methods.METHODS if name not in NOT_FROM_IMAGES]
-# A head whose groups are swapped leans as far as before, the other way; only the signed score gap sees that.
-SEEN = [name for name in methods.GRID if not name.startswith("resample") or name.endswith("signed score gap")]
+# Swapping a head's groups reverses its score gap. Only the signed gap shows that.
+IN_GRID = [
+    name for name in methods.GRID if not name.startswith("resample") or name.endswith("signed score gap")
+]
 
 
-@pytest.mark.parametrize("name", [*FROM_IMAGES, *SEEN, "TEXTSPAN, texts of the groups"])
-def test_the_head_that_writes_the_groups_comes_first_and_not_with_groups_that_no_head_writes(evidence, name):
-    """The second fails a method that would name this head whatever it is asked, for it writes most of all."""
+@pytest.mark.parametrize("name", [*FROM_IMAGES, *IN_GRID, "TEXTSPAN, texts of the groups"])
+def test_method_ranks_the_head_that_writes_the_groups_first(evidence, name):
+    """It must score lower with random groups, so that a method can't name it only because it writes most."""
     find = {**methods.METHODS, **methods.GRID}[name]
     scores = find(evidence)
     assert (HeadSet(scores), rank_heads(scores)[0]) == (evidence.model.heads, WRITER)
     if name in FROM_IMAGES:
-        drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
-        nobody = replace(evidence.task, groups=drawn)
-        other = replace(evidence, task=nobody, names={"one": ("a",), "two": ("b",)})
+        random_groups = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
+        random_task = replace(evidence.task, groups=random_groups)
+        other = replace(evidence, task=random_task, names={"one": ("a",), "two": ("b",)})
         assert find(other)[WRITER] < scores[WRITER]
 
 
 def test_locate_then_correct_separates_heads_of_biased_answers(evidence):
-    """Of group one all but five answer the first prompt, led by the WRITER; those five by another head."""
+    """WRITER leads group 0 to the first prompt, except five people. Another head leads all others."""
     codes = np.arange(40) % 2
     right, other = np.isin(np.arange(40), range(0, 10, 2)), Head(5, 1)
     heads = list(evidence.model.heads)
     direct = np.zeros((40, len(heads), 3), np.float32)
-    direct[:, heads.index(Head(2, 0)), 2] = 1  # writes most, and nothing that decides
+    direct[:, heads.index(Head(2, 0)), 2] = 1  # writes most, but along no prompt
     direct[(codes == 0) & ~right, heads.index(WRITER), 0] = 0.3
     direct[right | (codes == 1), heads.index(other), 1] = 0.3
     task = replace(evidence.task, groups=codes.astype(str), prompts=np.eye(3)[:2])
@@ -49,12 +51,11 @@ def test_locate_then_correct_separates_heads_of_biased_answers(evidence):
     assert {score for head, score in scores.items() if head not in (WRITER, other)} == {0}
 
 
-def test_heads_by_ccs_and_by_labels_of_people(evidence):
-    """Labeled heads come first, then those with texts of people."""
+def test_ccs_and_label_methods_order_heads(evidence):
     chosen_heads = list(evidence.model.heads)[:4]
 
     def order(name, shares, ccs, labels=["Colors"] * 4):
-        """By the shares of a text of women and of one of colors, CCS and labels of four heads."""
+        """Order four heads by their shares of a text of women and of one of colors, their CCS, and labels."""
         spans = [[Span(f"text {i}", share, i) for i, share in enumerate(of_head)] for of_head in shares]
         scores = dict(zip(chosen_heads, map(HeadScore, ccs, labels), strict=True))
         reading = replace(evidence.reading, spans=dict(zip(chosen_heads, spans, strict=True)), scores=scores)
@@ -68,20 +69,20 @@ def test_heads_by_ccs_and_by_labels_of_people(evidence):
     assert order("label People", shares, [5] * 4, ("Colors", "Women", "Colors", None)) == [1, 2, 3, 0]
 
 
-def test_pursuit_selects_the_texts_that_rows_are_made_of():
+def test_pursuit_recovers_a_sparse_combination_of_texts():
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((5, 12))
     rows = rng.standard_normal((30, 2)) @ texts[[1, 3]]
     assert contributions.rebuilt(rows, texts, 2) == pytest.approx(1)
     basis = np.linalg.qr(texts.T)[0]
     noise = rng.standard_normal((30, 12))
-    # With every text allowed the order of choice no longer matters: the share in their span.
+    # With all texts, the explained share is that of their span.
     expected = np.square((rows + noise) @ basis).sum() / np.square(rows + noise).sum()
     assert contributions.rebuilt(rows + noise, texts) == pytest.approx(expected)
 
 
-def test_weights_of_value_and_output_are_those_of_the_module(evidence):
-    """Against the parameters by name, read out as the embedding reads the first token."""
+def test_value_output_weights_equal_the_modules(evidence):
+    """Compare them with the product of the named parameters and the readout of the first token."""
     model, head = evidence.model, Head(4, 1)
     visual = model.clip.visual
     attention, width = visual.transformer.resblocks[4].attn, model.encoder.width
@@ -92,12 +93,12 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     assert np.allclose(contributions.value_output(model, head), expected.detach().numpy(), atol=1e-5)
 
 
-def test_a_direction_is_explained_by_the_texts_it_is_made_of():
+def test_direction_is_decomposed_into_its_texts():
     coefficients = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
     assert coefficients == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 
-def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
+def test_audit_ranks_heads_named_by_both_parts_first(evidence):
     vectors, texts = contributions.concept_vectors(evidence), contributions.group_texts(evidence)
     scores = contributions.audit(evidence)
     named_by_both = {head for head in scores if scores[head] > 1}

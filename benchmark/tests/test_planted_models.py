@@ -1,4 +1,4 @@
-"""Models that differ from an embedded one in the slices of a few heads: exact, found by name, strict."""
+"""Planted models: a bundled base with the weights of a few heads replaced; loading and validation."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ TRUTH = Truth(
 )  # fmt: skip
 
 
-def test_a_model_is_its_base_with_the_slices_of_the_planted_heads(tmp_path):
+def test_only_weights_of_planted_heads_differ_from_base(tmp_path):
     """Layers 3 and 5 of the saved module differ from the base in all of their heads."""
     changed, expected = ccs.load("organism-control"), ccs.load("organism-control").clip.state_dict()
     for layer in (3, 5):
@@ -46,31 +46,31 @@ def test_a_model_is_its_base_with_the_slices_of_the_planted_heads(tmp_path):
 LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
 
 
-def rewrite(file, weights=lambda held: None, **truth):
+def rewrite_file(file, change=lambda weights: None, **truth):
     """Change weights and truth in a file of planted heads."""
     with safe_open(file, "pt") as opened:
         metadata = dict(opened.metadata())
-    held = load_file(file)
-    weights(held)
-    save_file(held, file, metadata | {"truth": json.dumps(json.loads(metadata["truth"]) | truth)})
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, metadata | {"truth": json.dumps(json.loads(metadata["truth"]) | truth)})
 
 
-def test_files_that_do_not_fit_are_refused(tmp_path):
-    for spoil, words in (
-        (lambda file: rewrite(file, lambda held: held.update({LAST: held[LAST].float()})), "shape or type"),
-        (lambda file: rewrite(file, lambda held: held.pop(LAST)), "expected exactly"),
-        (lambda file: rewrite(file, lambda held: held[LAST].fill_(torch.nan)), "aren't finite"),
-        (lambda file: rewrite(file, heads="L5.H1 L5.H9", carries={}), "does not have all"),
+def test_invalid_file_is_rejected(tmp_path):
+    for corrupt, error in (
+        (lambda file: rewrite_file(file, lambda w: w.update({LAST: w[LAST].float()})), "shape or type"),
+        (lambda file: rewrite_file(file, lambda w: w.pop(LAST)), "expected exactly"),
+        (lambda file: rewrite_file(file, lambda w: w[LAST].fill_(torch.nan)), "aren't finite"),
+        (lambda file: rewrite_file(file, heads="L5.H1 L5.H9", carries={}), "does not have all"),
         (lambda file: save_file({"x": torch.zeros(1)}, file), "not of the format"),
         (lambda file: file.write_bytes(b"\x80\x04 a pickle"), r"Can't read bad\.safetensors"),
     ):
         save_planted(tiny_clip(1), TRUTH, tmp_path / "bad.safetensors")
-        spoil(tmp_path / "bad.safetensors")
-        with pytest.raises(InputError, match=words):
+        corrupt(tmp_path / "bad.safetensors")
+        with pytest.raises(InputError, match=error):
             planted_models.apply(tiny_clip(0), tmp_path / "bad.safetensors")
 
 
-def test_a_base_that_is_not_bundled_is_refused(tmp_path):
+def test_unbundled_base_is_rejected(tmp_path):
     save_planted(tiny_clip(1), replace(TRUTH, base="ViT-B-32/openai"), tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="which this package doesn't have"):
         planted_models.load(str(tmp_path / "other.safetensors"))

@@ -1,4 +1,4 @@
-"""Scores of methods: the protocol against a slow copy, kept cells, means over bases; the natural track."""
+"""Scores of localization methods: protocol, stored cells, means over base models, and natural track."""
 
 from dataclasses import replace
 from itertools import product
@@ -30,12 +30,12 @@ CARRIERS = "L4.H5 L6.H0"
 
 
 def carriers_first(evidence):
-    """The truth, as a method of somebody's own."""
+    """A custom method that knows the planted heads."""
     planted = ccs_benchmark.truth(NAME).carriers("gender")
     return {head: float(head in planted) for head in evidence.model.heads}
 
 
-def test_a_cell_equals_a_slow_copy_of_the_protocol():
+def test_cell_equals_a_slow_copy_of_the_protocol():
     cells, failed = scoring.run({"direct": METHODS["direct effect"]}, [NAME], 1, attributes=["gender"])
     assert not failed
     row = cells.set_index("method").loc["direct"]
@@ -57,26 +57,26 @@ def test_a_cell_equals_a_slow_copy_of_the_protocol():
     assert row["passes"] == pytest.approx(1, abs=0.1)
 
 
-def fails(evidence):
+def fail(evidence):
     return {}["nothing"]
 
 
-def test_a_custom_function_is_scored_and_a_failing_one_is_reported(capsys, tmp_path):
+def test_custom_method_is_scored_and_a_failing_one_reported(capsys, tmp_path):
     table = ccs_benchmark.score(carriers_first, models=NAME, splits=1)
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
     assert table.loc["carriers_first", "average_precision"] > 0.5
 
     command = ["--models", NAME, "--splits", "1", "--cells", str(tmp_path / "cells.parquet")]
-    assert main([*command, "--attribute", "gender", "--method", "benchmark.tests.test_scoring:fails"]) == 2
-    assert "fails failed: KeyError: 'nothing' (test_scoring.py, line" in "".join(capsys.readouterr())
+    assert main([*command, "--attribute", "gender", "--method", "benchmark.tests.test_scoring:fail"]) == 2
+    assert "fail failed: KeyError: 'nothing' (test_scoring.py, line" in "".join(capsys.readouterr())
     methods = {"bad": protocol.checked("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
     assert failed == {"bad": "The method bad returned no score for L4.H0."}
     assert set(cells["method"]) == {PLANTED, "random"}
 
 
-def test_a_stopped_run_computes_only_missing_cells(tmp_path):
+def test_repeated_run_computes_only_missing_cells(tmp_path):
     file, progress = tmp_path / "cells.parquet", []
     options = {"file": file, "attributes": ["gender"], "tell": progress.append}
     methods = {"random": METHODS["random"]}
@@ -88,10 +88,10 @@ def test_a_stopped_run_computes_only_missing_cells(tmp_path):
     assert [line.split(": ")[1] for line in progress] == ["random", "CAV", "random, CAV"]
     assert len(all_cells) == len(scoring.read_cells(file)) == 6
     scoring.store_cells(scoring.read_cells(file).assign(weights="0" * 16, seed=5), file)
-    assert set(scoring.read_cells(file)["weights"]) == {"0" * 16}  # the model has other weights now
+    assert set(scoring.read_cells(file)["weights"]) == {"0" * 16}  # cells of other weights replace them
 
 
-def test_results_are_means_over_models_each_counted_once():
+def test_scores_are_means_over_equally_weighted_models():
     known = {"weights": "w", "took": 0.8, "passes": 2.0, "heads": ""}
     rows = [
         known
@@ -111,7 +111,7 @@ def test_results_are_means_over_models_each_counted_once():
         scoring.table(pd.DataFrame(weak))
 
 
-def test_localize_ablates_carriers_and_compares_them_with_random_sets():
+def test_localize_compares_carriers_with_random_sets():
     people, controls = scoring.synthetic_sets()
     model = ccs_benchmark.load(NAME)
     settings = {"attribute": "gender", "method": carriers_first, "preserve": controls}
@@ -121,24 +121,24 @@ def test_localize_ablates_carriers_and_compares_them_with_random_sets():
     skews = result.effects[result.effects["metric"] == "MaxSkew"].set_index("ablation")
     assert skews.loc["carriers", "after"] < skews.loc["carriers", "before"] == skews.loc["none", "after"]
     drawn = [HeadSet.parse(heads) for heads in skews.loc["random:layers", "heads"]]
-    assert len(set(drawn)) == len(drawn) == 5  # the others of its layer
+    assert len(set(drawn)) == len(drawn) == 5  # the five other heads of its layer
     assert [head.layer for head in drawn[0]] == sorted(head.layer for head in result.heads)
     assert all(len(heads) == len(result.heads) for heads in drawn)
     assert 0 < result.p_value <= 1
     assert str(result.heads[0]) in result.to_json()
 
 
-def test_an_answer_ends_if_neither_the_next_head_nor_the_next_two_lower_the_gap():
-    for leans, expected_count in (
+def test_carriers_end_where_two_more_heads_lower_no_gap():
+    for gaps, expected_count in (
         ((1.0, 0.5, 0.2, 0.19, 0.18, 0.18), 2),
-        ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first takes little until the second is off too
-        ((1.0, 0.5, 0.49, 0.47, 0.2, 0.2), 1),  # what comes later is not looked for
+        ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first has an effect only together with the second
+        ((1.0, 0.5, 0.49, 0.47, 0.2, 0.2), 1),  # a later effect is ignored
         ((1.0, 0.97, 0.95, 0.5, 0.5, 0.5), 0),
         ((1.0, 1.1, 1.2, 1.2, 1.2, 1.2), 0),
         ((0.0,) * 6, 0),
     ):
         order = [Head(4, number) for number in range(5)]
-        evidence = SimpleNamespace(score_gap_without=lambda off, leans=leans: leans[len(off)])
+        evidence = SimpleNamespace(score_gap_without=lambda ablated, gaps=gaps: gaps[len(ablated)])
         assert localize.first_carriers(evidence, order) == tuple(order[:expected_count])
         assert protocol.names_any(evidence, order) == (expected_count > 0)
 
@@ -153,14 +153,14 @@ def test_rankings_are_scored_against_planted_heads():
         precision(order, HeadSet())
 
 
-def test_cramers_v_of_a_table_done_by_hand():
+def test_cramers_v_equals_manual_value():
     prompts, groups = np.eye(2), ["a"] * 4 + ["b"] * 4
     people = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 0]]
     assert cramers_v(people, prompts, groups) == pytest.approx(0.5)  # chi square 2 of 8 people
     assert cramers_v(np.eye(2)[[0] * 8], prompts, groups) == 0
 
 
-def test_agreement_covers_the_whole_order_and_weighs_top_heads_most():
+def test_agreement_weighs_the_strongest_heads_most():
     shares = {Head(4, n): share for n, share in enumerate((0.5, 0.3, 0.1, 0.05, 0.03, 0.02))}
     right = tuple(shares)
     first, last = [right[1], right[0], *right[2:]], [*right[:4], right[5], right[4]]
@@ -169,7 +169,7 @@ def test_agreement_covers_the_whole_order_and_weighs_top_heads_most():
     assert (agreements[0], agreements[-1]) == pytest.approx((-1, 1))
 
 
-def test_the_true_shares_close_the_whole_gap_and_random_scores_less(tmp_path):
+def test_true_shares_get_the_best_natural_scores(tmp_path):
     name, file = "organism-natural-0-attention", tmp_path / "cells.parquet"
     attribute, shares = next(iter(natural.truth(name).items()))
     methods = {"true shares": lambda _: dict(shares), RANDOM: METHODS[RANDOM]}
@@ -186,7 +186,7 @@ def test_the_true_shares_close_the_whole_gap_and_random_scores_less(tmp_path):
     assert list(scoring.read_cells(file)["method"]) == sorted([natural.TRUTH, "true shares", RANDOM])
 
 
-def test_the_reported_reliability_is_that_of_the_cells():
+def test_reported_reliability_equals_bundled_cells():
     for place, track in enumerate((scoring.PLANTED_HEADS, scoring.NATURAL)):
         cells = scoring.read_cells(track.file)
         table = scoring.table(cells[~cells["base"].isin(scoring.DEVELOPMENT)], track=track)
@@ -195,7 +195,7 @@ def test_the_reported_reliability_is_that_of_the_cells():
     assert set(carriers.METHODS) < set(carriers.RELIABILITY)
 
 
-def test_methods_share_a_letter_exactly_if_they_do_not_differ():
+def test_methods_without_a_difference_share_a_letter():
     rng = np.random.default_rng(0)
     levels = {"a": 1.0, "b": 0.95, "c": 0.5, "d": 0.45, "e": 0.1}
     rows = [
@@ -212,7 +212,7 @@ def test_methods_share_a_letter_exactly_if_they_do_not_differ():
 
 
 @pytest.mark.parametrize(("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (5, 0.0625, 3.76)])
-def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allows(n, lowest_p, detectable):
+def test_means_over_bases_have_t_intervals(n, lowest_p, detectable):
     base_of = np.repeat(np.arange(n), 2)  # two models of each base
     values = 0.3 + np.random.default_rng(n).normal(size=2 * n)
     effect = across_bases(values, base_of)
@@ -224,7 +224,7 @@ def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allo
     assert stats.minimum_detectable(effect) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
 
 
-def test_a_single_base_has_an_infinite_interval():
+def test_single_base_has_an_infinite_interval():
     effect = across_bases([0.4, 0.6], ["a", "a"])
     assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
     with pytest.raises(InputError, match="one per value"):
