@@ -53,9 +53,9 @@ def test_cache_evicts_least_recently_used_entry():
 @pytest.mark.parametrize(("count", "character"), [(24, "x"), (1, "🎨")])
 def test_cache_limit_includes_keys(count, character):
     """A key of heads or of wide characters may be larger than its value."""
-    cache = Cache(limit := 2**17)
+    cache = Cache(limit := 2**19)
     tracemalloc.start()
-    for first in range(250):
+    for first in range(1000):
         heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
         cache.get(("pruned", f"{first}{1000 * character}", heads), int)
     traced_bytes, _ = tracemalloc.get_traced_memory()
