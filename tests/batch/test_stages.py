@@ -9,9 +9,14 @@ from ccs import Head, InputError
 from ccs.batch.compute.__main__ import main
 from ccs.batch.compute.inputs import shards_of
 from ccs.batch.compute.judge import Judging, score_heads
-from ccs.batch.compute.stages import Processes, Store, locked
+from ccs.batch.compute.stages import Processes, Store, locked, start
 from ccs.texts import pools, textspan
 from tests.support import llm_server
+
+
+def test_world_size_without_launcher_is_ignored(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert start("cpu") == Processes(device="cpu")
 
 
 def write_missing_shards(stage):

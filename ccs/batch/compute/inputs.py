@@ -237,5 +237,5 @@ def decoders(images: int, device: str, workers: int | None = None) -> int:
     if images < _LEAST_FOR_WORKERS:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cores = max(1, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1)))
     return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)

@@ -98,7 +98,7 @@ def start(device: str = "auto") -> Processes:
     from ccs.model.loading.sources import usable_device
 
     chosen = usable_device(device)
-    if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1" or "MASTER_ADDR" not in os.environ:  # torchrun sets both
         return Processes(device=str(chosen))
     require("all", "accelerate")
     from accelerate import PartialState
