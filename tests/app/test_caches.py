@@ -54,6 +54,7 @@ def test_cache_evicts_least_recently_used_entry():
 def test_cache_limit_includes_keys(count, character):
     """A key of heads or of wide characters may be larger than its value."""
     cache = Cache(limit := 2**19)
+    cache.get(("first", HeadSet([Head(0, 0)])), int)  # imports what it needs
     tracemalloc.start()
     for first in range(1000):
         heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
