@@ -121,7 +121,7 @@ def audit(
         ablate: Heads of the image encoder to ablate, such as "L8.H11 L9.H2=0.3". The audit then compares
             before and after.
         top: K, as in `ccs.bias`. By default the gallery's.
-        max_images: Maximum number of images of a gallery or dataset given by name.
+        max_images: Maximum number of images of each dataset given by name. Synthetic people are all used.
         smallest: Smallest number of people in a crossed group. People in smaller groups are left out and
             reported.
         skip_unreadable: Whether to continue if more than 1% of the images cannot be read.

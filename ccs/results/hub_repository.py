@@ -19,8 +19,8 @@ from ccs.errors import InputError
 from ccs.files import endpoint
 
 # Connections fail with the exceptions of whichever HTTP library huggingface_hub was built on, and so with
-# its own base classes.
-_TROUBLE: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
+# its own base classes. A token or proxy that can't be used is a ValueError or ImportError.
+_TROUBLE: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *HfHubHTTPError.__bases__)
 _CONFLICT = "somebody else changed it at the same time; give the command again"
 _MEANING = {
     401: "it does not accept the token, or there is none; log in with `hf auth login` or set HF_TOKEN",
@@ -109,8 +109,8 @@ class Repository:
                 raise
             status = int(getattr(getattr(error, "response", None), "status_code", 0))
             if not status:
-                why = f"The Hub could not be reached for {self.name}: {type(error).__name__}."
-                raise InputError(why) from None
+                cause = str(error).rstrip(".") if isinstance(error, ImportError) else type(error).__name__
+                raise InputError(f"The Hub could not be reached for {self.name}: {cause}.") from None
             meaning = _MEANING.get(status, "the Hub failed; give the command again later")
             raise InputError(f"The Hub answered {status} for {self.name}: {meaning}.") from None
 

@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from huggingface_hub import close_session
 
 from ccs import HeadSet, results
 from ccs.batch import publish
@@ -110,6 +111,13 @@ def test_failed_commit_publishes_nothing_and_hides_the_token(hub, folder, capsys
         assert hub_server.TOKEN not in captured.err + captured.out
         (repository,) = hub.repositories.values()
         assert list(repository.commits[-1].files) == [".gitattributes"]
+
+
+def test_unusable_proxy_is_explained(hub, folder, capsys, monkeypatch):
+    close_session()  # the next one reads the environment
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    assert publish_results(folder) == 2
+    assert "error: The Hub could not be reached for user/ccs: Using SOCKS" in capsys.readouterr().err
 
 
 def test_published_tables_load_with_datasets(hub, folder, tmp_path):
