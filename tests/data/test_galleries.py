@@ -111,15 +111,6 @@ def test_parquet_upload_ignores_paths_and_names_groups(tmp_path):
     assert renamed_groups.fingerprint != gallery.fingerprint
 
 
-def test_parquet_files_with_different_class_names_are_rejected(tmp_path):
-    names = {"huggingface": '{"info": {"features": {"gender": {"names": ["f", "m"]}}}}'}
-    for number, metadata in enumerate((names, None)):
-        data = parquet_bytes([numbered_png(i) for i in range(4)], metadata, gender=[0, 1] * 2)
-        (tmp_path / f"{number}.parquet").write_bytes(data)
-    with pytest.raises(InputError, match="differ in the column 'gender'"):
-        open_gallery(str(tmp_path))
-
-
 def test_parquet_upload_enforces_limits():
     noise = encode_image(Image.effect_noise((300, 300), 90), "BMP")  # 90 kB
     for cells, column, error in (

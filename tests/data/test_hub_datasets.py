@@ -10,16 +10,12 @@ import pytest
 from ccs.data import SOURCES
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import IMAGE_TYPE, image_cells, numbered_png, parquet_bytes, read_number
+from tests.support.datasets_sample import IMAGE_TYPE, image_cells, numbered_png, parquet_bytes, read_numbers
 from tests.support.fairface_sample import RECORD, serve_fairface
 
 # fsspec leaves its event loop to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 NAME = "user/photos"
-
-
-def image_numbers(data):
-    return [read_number(image) for image in data.images]
 
 
 def test_sample_is_spread_over_files_and_row_groups(hub):
@@ -30,15 +26,15 @@ def test_sample_is_spread_over_files_and_row_groups(hub):
     }
     hub.put("datasets", NAME, {**files, "README.md": b"---\n---\n"})
     images = open_images(f"hf://datasets/{NAME}:train", 16)
-    assert image_numbers(images) == [first + i for first in (0, 12, 24, 36) for i in range(4)]
+    assert read_numbers(images) == [first + i for first in (0, 12, 24, 36) for i in range(4)]
     # Images without classes come from the split train by default, datasets from test.
     assert images.fingerprint == open_images(f"hf://datasets/{NAME}", 16).fingerprint
-    assert image_numbers(open_images(f"hf://datasets/{NAME}:test", 100)) == [*range(40, 48)]
+    assert read_numbers(open_images(f"hf://datasets/{NAME}:test", 100)) == [*range(40, 48)]
     for address, max_images in ((f"hf://datasets/{NAME}", None), (NAME, 8), (NAME, None)):
-        dataset = open_dataset(address, max_images=max_images)
-        assert image_numbers(dataset) == [*range(40, 48)]
-        assert "test" in dataset.source
-        assert dataset.notes == (
+        data = open_dataset(address, max_images=max_images)
+        assert read_numbers(data) == [*range(40, 48)]
+        assert "test" in data.source
+        assert data.notes == (
             "not in the split test: 2 files, for example data/train-00000-of-00002.parquet",
         )
     hub.repositories["datasets", NAME].private = True  # the user's token isn't sent
@@ -46,12 +42,10 @@ def test_sample_is_spread_over_files_and_row_groups(hub):
         open_images(f"hf://datasets/{NAME}", 4)
 
 
-def test_requested_configuration_and_split_are_read(hub, tmp_path):
+def test_requested_configuration_and_split_are_read(hub):
     folders = [f"{config}/{split}" for config in ("0.25", "1.25") for split in ("train", "test")]
-    files = {
-        f"{folder}-00000-of-00001.parquet": parquet_bytes(image_cells(4, 10 * i), label=["a", "b"] * 2)
-        for i, folder in enumerate(folders)
-    }
+    parts = [parquet_bytes(image_cells(4, first), label=["a", "b"] * 2) for first in (0, 10, 20, 30)]
+    files = {f"{folder}.parquet": part for folder, part in zip(folders, parts, strict=True)}
     hub.put("datasets", NAME, files)
     food = SOURCES["food101"]
     hub.put("datasets", food.hub, {name: data for name, data in files.items() if name.startswith("0.25")})
@@ -70,26 +64,15 @@ def test_requested_configuration_and_split_are_read(hub, tmp_path):
     ):
         for max_images in (4, None):
             dataset = open_dataset(address, split=split, max_images=max_images)
-            assert image_numbers(dataset) == [*range(first, first + 4)]
-    for name, data in files.items():
-        (path := tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    with pytest.raises(InputError, match=r"several tables \(0\.25/test, 1\.25/test\): open one of them"):
-        open_dataset(str(tmp_path / "copy"))
+            assert read_numbers(dataset) == [*range(first, first + 4)]
 
 
 def test_hostile_repository_is_rejected(hub):
-    outside_paths = [
-        {"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")
-    ]
+    cells = [{"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")]
     for file, data, error in (
         ("train.parquet", b"PAR1 not really PAR1", "cannot be read as Parquet"),
-        ("train.parquet", parquet_bytes(pa.array(outside_paths, IMAGE_TYPE)), "None of the 3 images"),
-        (
-            "train.parquet",
-            parquet_bytes([1, 2], label=[1, 2]),
-            "no column of images; the columns are label, ",
-        ),
+        ("train.parquet", parquet_bytes(pa.array(cells, IMAGE_TYPE)), "None of the 3 images"),
+        ("train.parquet", parquet_bytes([1, 2], label=[1, 2]), "no column of images; the columns are label"),
         ("train.tar", b"never opened outside of the sandbox", "no Parquet files"),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no Parquet files"),
     ):
@@ -104,7 +87,6 @@ def test_unpacked_size_is_limited(hub, monkeypatch):
     indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
     table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
     pq.write_table(table, out := io.BytesIO(), store_schema=False, compression="zstd")
-    assert len(out.getvalue()) < 10_000
     hub.put("datasets", NAME, {"train.parquet": out.getvalue()})
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images(f"hf://datasets/{NAME}", 20)

@@ -127,16 +127,12 @@ def answers(hub, folder):
         307, "moved", Location=request.environ["RAW_URI"].replace("ethz", "new-owner", 1)
     )
     archive = {"test/0.tar": webdataset_bytes([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
-    serve_dataset(hub, "country211", folder, archive).commit(
-        {"README.md": b"emptied\n"}, "after the revision"
-    )
+    serve_dataset(hub, "country211", folder, archive).commit({"README.md": b"emptied\n"}, "newer")
     serve_unavailable_datasets(hub, folder)
     requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
-    splits = {
-        f"data/{split}.parquet": parquet_bytes(image_cells(4), label=["a", "b"] * 2)
-        for split in ("test", "train")
-    }
-    hub.put("datasets", "user/photos", {**splits, "README.md": b"never downloaded"})
+    photos = parquet_bytes(image_cells(4), label=["a", "b"] * 2)
+    files = {"data/test.parquet": photos, "data/train.parquet": photos, "README.md": b"never downloaded"}
+    hub.put("datasets", "user/photos", files)
     requests += [(name, None) for name in ("user/photos", *UNAVAILABLE)]
     by_request = {}
     for request, answer in zip(requests, open_in_process(hub, folder, requests), strict=True):
@@ -182,9 +178,8 @@ def test_downloaded_dataset_opens_offline(hub, folder, answers):
 
 def test_two_processes_join_an_archive_of_videos_once(hub, tmp_path):
     entries = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(2)]
-    archive = tar_bytes(
-        {f"videos/v{i}.mp4": write_video(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)}
-    )
+    video = write_video(tmp_path / "v.mp4", 1.0).read_bytes()
+    archive = tar_bytes({f"videos/v{i}.mp4": video for i in range(3)})
     parts = {f"v.tar.part-{i}": archive[i * 4096 : (i + 1) * 4096] for i in range(-(-len(archive) // 4096))}
     serve_dataset(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(entries).encode(), **parts})
     with ThreadPoolExecutor(2) as pool:

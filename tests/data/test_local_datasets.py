@@ -126,10 +126,8 @@ def test_class_folders_are_read_from_the_test_split(tmp_path):
     dataset = pickle.loads(pickle.dumps(open_dataset(str(folder), template="a {}.")))
     assert (dataset.classes, dataset.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
     assert (dataset.skipped, dataset.templates) == (("owl/0.png: empty file",), ("a {}.",))
-    assert dataset.notes == (
-        "not in the split test: 1 file train/owl/9.png",
-        "not an image: 1 file owl/LICENSE",
-    )
+    notes = ("not in the split test: 1 file train/owl/9.png", "not an image: 1 file owl/LICENSE")
+    assert dataset.notes == notes
     renamed = open_dataset(str(folder), classes=["bird", "fox"], max_images=2)
     assert (renamed.classes, renamed.labels.tolist()) == (("bird", "fox"), [1])
     assert renamed.source == f"{folder} (split test)"
@@ -141,10 +139,7 @@ def test_class_folders_are_read_from_the_test_split(tmp_path):
     write_file(folder / "mammal/1.png", noise_jpeg(1))
     dataset = open_dataset(str(folder))
     assert dataset.classes == ("mammal", "test", "train")
-    assert dataset.notes[-2:] == (
-        "folders inside class folders are ignored, such as test/owl",
-        "test, train are not read as splits, but together",
-    )
+    assert dataset.notes[-1] == "test, train are not read as splits, but together"
 
 
 def test_links_duplicates_and_damaged_files_are_reported(tmp_path):
@@ -259,9 +254,19 @@ def test_parquet_files_of_different_tables_are_not_mixed(tmp_path):
     assert len(named.images) == 5
     assert named.notes == ("files of several names are read as one set: cats, dogs",)
     assert len(open_tables("inside", **{"train/cats": two, "train/dogs": three}).images) == 5
-    with pytest.raises(InputError, match=r"has several tables \(en-test, fr-test\): open one of them"):
-        open_tables("languages", **{"en-test": two, "fr-test": three})
-    with pytest.raises(InputError, match="differ in the column 'gender'"):
-        open_tables("columns", **{"part-1": two, "part-2": labeled_parquet("a", "b", gender=["f", "m"])})
+    class_names = {"huggingface": '{"info": {"features": {"label": {"names": ["f", "m"]}}}}'}
+    numbers, named_numbers = (labeled_parquet(0, 1, metadata=metadata) for metadata in (None, class_names))
+    for folder, tables, error in (
+        ("languages", {"en-test": two, "fr-test": three}, r"several tables \(en-test, fr-test\): open one"),
+        (
+            "configs",
+            {"0.2/test": two, "1.2/test": three},
+            r"several tables \(0\.2/test, 1\.2/test\): open one",
+        ),
+        ("columns", {"a": two, "b": labeled_parquet("a", "b", sex=["f", "m"])}, "differ in the column 'sex'"),
+        ("names", {"a": numbers, "b": named_numbers}, "differ in the column 'label'"),
+    ):
+        with pytest.raises(InputError, match=error):
+            open_tables(folder, **tables)
     masks = open_tables("masks", a=labeled_parquet("a", "b", mask=image_cells(2, 5)))
     assert masks.notes == ("the images of the column 'mask' are not used",)

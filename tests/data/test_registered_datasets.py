@@ -16,7 +16,7 @@ from tests.support.datasets_sample import (
     SOCIAL_GROUPS,
     dataset_schemas,
     numbered_png,
-    read_number,
+    read_numbers,
     write_repository,
     write_video,
 )
@@ -33,10 +33,6 @@ def open_clone(tmp_path):
     return open_clone
 
 
-def image_numbers(data):
-    return [read_number(image) for image in data.images]
-
-
 def test_classification_datasets_have_labels_and_templates(open_clone):
     for name, classes, labels, template_count in (
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
@@ -48,7 +44,7 @@ def test_classification_datasets_have_labels_and_templates(open_clone):
         dataset = open_clone(name)
         assert dataset.labels.tolist() == labels
         assert tuple(dataset.classes[label] for label in dataset.labels) == classes
-        assert image_numbers(dataset) == [0, 1, 2]
+        assert read_numbers(dataset) == [0, 1, 2]
         assert len(dataset.templates) == template_count
         subsets = {key: [dataset.classes[i] for i in indices] for key, indices in dataset.subsets.items()}
         assert subsets == SOURCES[name].subsets
@@ -73,7 +69,7 @@ def test_fairface_opens_from_the_authors_csv_and_images(tmp_path):
     rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
     gallery = open_dataset("fairface-0.25")
-    assert image_numbers(gallery) == [2, 1]
+    assert read_numbers(gallery) == [2, 1]
     assert gallery.skipped == ("fairface/val/3.jpg: no such file",)
     assert gallery.groups["race"].tolist() == ["Asian", "Asian"]
 
@@ -81,7 +77,7 @@ def test_fairface_opens_from_the_authors_csv_and_images(tmp_path):
 def test_socialcounterfactuals_has_a_pool_per_occupation(open_clone):
     gallery = open_clone("socialcounterfactuals")
     # Row 12 varies another attribute than race and gender. The paper doesn't have the occupation of row 15.
-    assert image_numbers(gallery) == [*range(12), 13, 14]
+    assert read_numbers(gallery) == [*range(12), 13, 14]
     assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL_GROUPS
     # Rows 13 and 14 name gender first.
     assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")

@@ -113,6 +113,10 @@ def read_number(image):
     return int(np.asarray(image)[0, 0, 0]) // 5
 
 
+def read_numbers(data):
+    return [read_number(image) for image in data.images]
+
+
 def tar_bytes(files):
     with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w") as tar:
         for path, data in files.items():
