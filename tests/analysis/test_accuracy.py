@@ -34,9 +34,8 @@ def test_accuracy_of_each_class_and_group(birds, faces, tiny_model):
             assert row["images"] == members.sum()
             assert row[column] == pytest.approx(right[members].mean())
     assert len(table.groups) == 4
-    audit = ccs.audit(
-        tiny_model, faces, dataset=birds, prompts="traits", attributes=["gender"], ablate="L5.H2"
-    )
+    options = {"prompts": "traits", "attributes": ["gender"], "ablate": "L5.H2"}
+    audit = ccs.audit(tiny_model, faces, dataset=birds, **options)
     assert audit.section("worst group")["after"].iloc[0] == table.groups["after"].min()
 
 

@@ -72,10 +72,8 @@ def test_rows_hold_top_shares_and_only_means_of_random_sets(tiny_model, gallery)
     people = inputs.set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
     kinds = (("none", None, HeadSet()), ("chosen", None, ABLATED), ("random", 0, ABLATED))
     ablations = [ablation_sets.AblationSet(*kind) for kind in kinds]
-    scale = tiny_model.logit_scale
-    rows = compute_sample.measure_evaluation(
-        people, ablations, texts, embedded.__getitem__, logit_scale=scale
-    )
+    measured = people, ablations, texts, embedded.__getitem__
+    rows = compute_sample.measure_evaluation(*measured, logit_scale=tiny_model.logit_scale)
     groups = gallery.groups["gender"]
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 2  # ablation sets, groups, distinct occupations

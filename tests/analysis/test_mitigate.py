@@ -27,11 +27,8 @@ def make_option(name, skew, accuracy, high=-0.1):
 
 def test_recommendation_is_lowest_significant_within_budget():
     options = [make_option("nothing", 1.0, 1.0, high=0.0), make_option("not significant", 0.2, 1.0, high=0.1)]
-    options += [
-        make_option("costly", 0.1, 0.9),
-        make_option("good", 0.4, 0.99),
-        make_option("worse", 0.5, 0.99),
-    ]
+    sizes = {"costly": (0.1, 0.9), "good": (0.4, 0.99), "worse": (0.5, 0.99)}
+    options += [make_option(name, *values) for name, values in sizes.items()]
     assert (choose(options, 0.02).name, choose(options, 0.2).name) == ("good", "costly")
     assert choose(options[:1], 0.02) is None
 
@@ -66,10 +63,8 @@ def test_documented_steps_lead_to_fairer_model(folder, monkeypatch):
 
 def test_chosen_method_is_published_without_recommendation(folder, monkeypatch, capsys, hub):
     monkeypatch.chdir(folder)
-    arguments = ["--model", "clip", "--gallery", "faces", "--preserve", "control"]
-    arguments += ["--occupations", "judge, nurse"]
-    arguments += ["--method", "projection", "--out", "one", "--repo", "user/fairer"]
-    assert command.main(arguments) == 0
+    options = '--occupations "judge, nurse" --method projection --out one --repo user/fairer'
+    assert command.main(shlex.split(f"--model clip --gallery faces --preserve control {options}")) == 0
     warning = "It is not recommended: its change of MaxSkew is not surely below 0."
     printed, card = capsys.readouterr().out, ModelCard.load(folder / "one" / "README.md")
     assert "Answer: none." in printed

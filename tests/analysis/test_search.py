@@ -57,13 +57,15 @@ def make_task(people=400, controls=200):
     return Task(people=images[:people], controls=images[people:], k=60, **arrays)
 
 
+def find_searched(result):
+    return next(point for point in result.held_out if point.ablation == "searched")
+
+
 def test_search_finds_biased_heads_and_preserves_accuracy():
-    result = search.search_halves(
-        ToyModel(), *halves(make_task(), 0), Limits(max_loss=0.03, min_reduction=0.04)
-    )
+    limits = Limits(max_loss=0.03, min_reduction=0.04)
+    result = search.search_halves(ToyModel(), *halves(make_task(), 0), limits)
     assert str(result.heads) == "L4.H1 L5.H2"
-    unablated = result.held_out[0]
-    searched = next(point for point in result.held_out if point.ablation == "searched")
+    unablated, searched = result.held_out[0], find_searched(result)
     assert searched.max_skew_change.high < 0
     assert searched.accuracy_change.value > -0.06
     assert unablated.accuracy.value > 0.8
@@ -123,10 +125,7 @@ def test_search_results_match_direct_measurement(with_pools):
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
     task = replace(make_task(), pools=pools, k=8) if with_pools else make_task()
     result = search.search_halves(ToyModel(), *halves(task, 0), Limits(max_loss=0.03, max_heads=1))
-    fitted, searched = (
-        result.fitted[-1],
-        next(point for point in result.held_out if point.ablation == "searched"),
-    )
+    fitted, searched = result.fitted[-1], find_searched(result)
     fitted_half, held_out_half = halves(task, 0)
     for half, heads, skew, accuracy in (
         (fitted_half, fitted.heads, fitted.max_skew, fitted.accuracy),

@@ -13,10 +13,7 @@ from ccs.metrics.ranking import Ranking
 UNITS, GROUPS = np.eye(6), np.array(["a", "b"] * 3)
 ranking, max_skew = partial(Ranking, UNITS[:2], GROUPS), partial(skew.max_skew, pool_counts={"a": 1, "b": 1})
 measure_accuracy = partial(accuracy.accuracy, UNITS, UNITS[:3])
-one_unit, memberships = (
-    group_gaps.halves(np.arange(6) % 2, 0, units=np.zeros(6, int)),
-    GROUPS == [["a"], ["b"]],
-)
+MEMBERS, ONE_UNIT = GROUPS == [["a"], ["b"]], group_gaps.halves(np.arange(6) % 2, 0, units=np.zeros(6, int))
 INVALID_CALLS = [
     (lambda: max_skew(["a", "b"], k=3), "at most the 2 ranked images"),
     (lambda: max_skew(["a", "x"], k=1), "'x'"),
@@ -28,8 +25,8 @@ INVALID_CALLS = [
     (lambda: bias.measure(UNITS * np.nan, ranking(2)), "6 rows are not"),
     (lambda: ranking(4, np.array([[True] * 3 + [False] * 3] * 2)), "the 3 ranked images"),
     (lambda: ranking(1, np.ones((3, 6), bool)), r"Pools of shape \(3, 6\) do not fit 2 x 6"),
-    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[0], UNITS, memberships, one_unit), "two units"),
-    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[1], UNITS, memberships, one_unit), "two units"),
+    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[0], UNITS, MEMBERS, ONE_UNIT), "two units"),
+    (lambda: group_gaps.preference(group_gaps.CROSS_FITTED[1], UNITS, MEMBERS, ONE_UNIT), "two units"),
     (lambda: preference.split(UNITS[:1], GROUPS), "2 different prompts"),
     (lambda: preference.split(UNITS, ["a"] * 6), "2 groups"),
     (lambda: preference.split(UNITS, ["a"] * 5 + ["b"]), "2 images"),

@@ -33,11 +33,8 @@ def cuda(request, monkeypatch):
 
 
 def test_model_methods_match_cpu(cuda, tiny_model, tiny_folder, random_images):
-    gpu_model, x, images = (
-        ccs.load(str(tiny_folder), device=cuda),
-        random_pixels(tiny_model, 5),
-        random_images(6),
-    )
+    gpu_model = ccs.load(str(tiny_folder), device=cuda)
+    x, images = random_pixels(tiny_model, 5), random_images(6)
     assert (gpu_model.encoder.device.type, gpu_model.weights_hash) == ("cuda", tiny_model.weights_hash)
 
     def results(model):

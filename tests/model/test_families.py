@@ -55,11 +55,10 @@ VARIANTS = {
 )
 def test_supported_architecture_is_exact(name):
     """Embeddings, contributions, and maps, without ablation and with heads ablated and scaled."""
-    visual = (
-        tiny_clip(0, **VARIANTS[name]).visual.eval()
-        if name in VARIANTS
-        else small_architectures.build_image_encoder(name)
-    )
+    if name in VARIANTS:
+        visual = tiny_clip(0, **VARIANTS[name]).visual.eval()
+    else:
+        visual = small_architectures.build_image_encoder(name)
     sharpen(visual)  # nearly uniform attention would hide errors
     encoder = Encoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
@@ -90,18 +89,15 @@ def test_supported_architecture_is_exact(name):
         np.testing.assert_allclose(direct.sum(1) + remainder, plain(reference._module, x), atol=TOLERANCE)
         contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
         for number in range(encoder.n_layers):
-            of_layer, sides = (
-                encoder.all_heads.of_layer(number),
-                ((changed, readout), (reference, reference_readout)),
-            )
+            of_layer = encoder.all_heads.of_layer(number)
+            sides = (changed, readout), (reference, reference_readout)
             by_token = [side.by_token(of_side, of_layer, along) for side, of_side in sides]
             for head, sent, expected_sent in zip(of_layer, *by_token, strict=True):
                 np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=1e-5)
                 if head not in heads or scaled[head].factor:  # an ablated head has no map
                     np.testing.assert_allclose(sent, expected_sent, atol=1e-5)
-            np.testing.assert_allclose(
-                changed.attention(x, number), reference.attention(x, number), atol=5e-5
-            )
+            attentions = (of.attention(x, number) for of in (changed, reference))
+            np.testing.assert_allclose(*attentions, atol=5e-5)
 
 
 def test_other_architectures_are_rejected_with_reason():

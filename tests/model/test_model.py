@@ -65,11 +65,11 @@ def test_changed_weights_and_preprocessing_invalidate_cached_statistics(tiny_fol
     assert not ccs.find_heads(model, "a red cat", images).rows.equals(new_rows)
 
 
-def _scaled(module, factor=1.3):
+@torch.no_grad()
+def _scaled(module):
     changed = copy.deepcopy(module)
-    with torch.no_grad():
-        for weight in changed.parameters():
-            weight.mul_(factor)
+    for weight in changed.parameters():
+        weight.mul_(1.3)
     return changed
 
 
@@ -89,6 +89,9 @@ def test_replaced_modules_of_copy_are_used(path, tiny_model):
     assert model.logit_scale == pytest.approx(float(model.clip.logit_scale.exp()))
 
 
+LORA = peft.LoraConfig(target_modules=["out_proj"])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -96,10 +99,7 @@ def test_replaced_modules_of_copy_are_used(path, tiny_model):
         (lambda clip: clip.half(), "weights of torch.float16"),
         (lambda clip: clip.visual.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
         (lambda clip: clip.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
-        (
-            lambda clip: peft.get_peft_model(clip, peft.LoraConfig(target_modules=["out_proj"])).eval(),
-            "adapters",
-        ),
+        (lambda clip: peft.get_peft_model(clip, LORA).eval(), "adapters"),
     ],
 )
 def test_unsupported_change_of_model_is_rejected(change, message, tiny_model):
@@ -118,19 +118,15 @@ def test_unsupported_change_of_model_is_rejected(change, message, tiny_model):
 def test_invalid_inputs_are_rejected_and_head_names_accepted(tiny_model):
     x, ablated = torch.zeros(2, 3, 32, 32), HeadSet.parse("L5.H1 L4.H0")
     np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(ablated), ablated]))
-    np.testing.assert_array_equal(
-        *(tiny_model.contributions(x, heads).direct for heads in (str(ablated), ablated))
-    )
+    contributions = (tiny_model.contributions(x, heads).direct for heads in (str(ablated), ablated))
+    np.testing.assert_array_equal(*contributions)
     x[1, 2, 3, 4] = torch.nan
     for call, message in (
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
         (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
         (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
         (lambda: tiny_model.embed_images(x, "T0.H1"), r"T0\.H1 is a head of the text encoder, not"),
-        (
-            lambda: tiny_model.embed_texts(["a"], ablate=ablated),
-            r"L4\.H0 is a head of the image encoder, not",
-        ),
+        (lambda: tiny_model.embed_texts(["a"], ablate=ablated), r"L4\.H0 is a head of the image encoder"),
         (lambda: ccs.load(None), "There is no model 'None'"),
         (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
         (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
