@@ -7,6 +7,7 @@ import pytest
 
 import ccs
 from ccs.data import BiasSet
+from tests.support.datasets_sample import first_people
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,5 @@ def gallery(random_images):
 @pytest.fixture(scope="session")
 def faces():
     """The first 150 synthetic faces and 8 of their occupations, with a K of 15."""
-    faces = ccs.open_gallery("world/faces")
-    groups = {attribute: labels[:150] for attribute, labels in faces.groups.items()}
-    few = {"images": faces.images[:150], "occupations": faces.occupations[:8]}
-    return replace(faces, groups=groups, k=dict.fromkeys(groups, 15), **few)
+    people = first_people(ccs.open_gallery("world/faces"), 150, k=15)
+    return replace(people, occupations=people.occupations[:8])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import HeadSet
 from ccs.analysis.bias import rank_gallery
 from ccs.analysis.inputs import cross_groups, embed_occupations
 from ccs.analysis.preference import measure_part_changes
@@ -42,7 +41,7 @@ def test_audit_rankings_match_bias(tiny_model, faces, result):
 def test_audit_reports_preference_change_of_each_head(tiny_model, faces, result):
     assert list(result.parts["heads"].unique()) == [ABLATED, *ABLATED.split()]
     row = result.parts.query("attribute == 'skin tone' and heads == 'L5.H1'").iloc[0]
-    units = tiny_model.embed_images(list(faces.images), [HeadSet(), HeadSet.parse("L5.H1")])
+    units = tiny_model.embed_images(list(faces.images), [ccs.HeadSet(), ccs.HeadSet.parse("L5.H1")])
     ranking = rank_gallery(faces, "skin tone", embed_occupations(tiny_model, faces))
     (change,) = measure_part_changes([cosines(ranking.prompts, of) for of in units], ranking)
     expected = [change.general.value, change.specific.value]

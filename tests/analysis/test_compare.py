@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import ccs
-from ccs import Head
 from ccs.analysis.compare import pair_heads
 from ccs_benchmark import planted_models
 from tests.support.tiny_model import write_tiny_model
@@ -17,7 +16,7 @@ TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 
 
 def rotate(head):
-    return Head(head.layer, (head.head + 1 + head.layer) % 4)
+    return ccs.Head(head.layer, (head.head + 1 + head.layer) % 4)
 
 
 def with_rotated_heads(model):
@@ -27,7 +26,7 @@ def with_rotated_heads(model):
         if ".attn." in name and "visual" in name and not name.endswith("out_proj.bias"):
             shape = (3, 4, 8, -1) if "in_proj" in name else (-1, 4, 8)
             heads, layer = values.view(shape).transpose(0, 1), int(name.split(".")[3])
-            heads[:] = heads[[rotate(Head(layer, head)).head for head in range(4)]]
+            heads[:] = heads[[rotate(ccs.Head(layer, head)).head for head in range(4)]]
     return model.with_weights(weights)
 
 

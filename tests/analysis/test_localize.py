@@ -35,21 +35,17 @@ def test_no_head_is_named_without_evidence_of_bias(tiny_model, faces):
     assert "No evidence of bias" in localize.format_carriers(table)
 
 
-@pytest.mark.parametrize(
-    ("analyze", "method"),
-    [
-        (ccs.localize, {"method": "total effect"}),
-        (ccs.search, {}),
-        (ccs.mitigate, {"methods": ["projection"]}),
-    ],
-)
-def test_few_images_and_control_accuracy_near_chance_are_reported(analyze, method, tiny_model, faces, capsys):
+METHODS = {ccs.localize: {"method": "total effect"}, ccs.search: {}, ccs.mitigate: {"methods": "projection"}}
+
+
+@pytest.mark.parametrize("analyze", METHODS)
+def test_few_images_and_control_accuracy_near_chance_are_reported(analyze, tiny_model, faces, capsys):
     groups = {"gender": faces.groups["gender"][:24]}
     small = replace(faces, images=faces.images[:24], groups=groups, k={"gender": 4})
     controls = ccs.open_dataset("world/subjects", max_images=40)
     mislabeled = replace(controls, labels=np.roll(controls.labels, 1))
     with pytest.warns(UserWarning, match="Too few images"):
-        result = analyze(tiny_model, small, preserve=mislabeled, **method)
+        result = analyze(tiny_model, small, preserve=mislabeled, **METHODS[analyze])
     assert "Too few images per group for bias: 5" in result.about["warning"]
     assert "Too few images for accuracy: 20" in result.about["warning"]
     show("", result)

@@ -3,20 +3,19 @@
 import re
 import shlex
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from huggingface_hub import ModelCard
 
-import ccs
 from ccs.analysis.mitigate import choose
 from ccs.batch import mitigate as command
 from ccs.cli import command_line
 from ccs.data import synthetic
 from ccs.metrics.stats import Effect, Estimate
 from tests.support.datasets_sample import write_images
+from tests.support.processes import ROOT
 
 
 def make_option(name, skew, accuracy, high=-0.1):
@@ -42,13 +41,13 @@ def folder(tmp_path_factory):
     rows = pd.DataFrame({"file": names, "gender": people.groups["gender"][::5]})
     rows.to_csv(folder / "faces" / "labels.csv", index=False)
     write_images(folder / "control", controls.images, [controls.classes[label] for label in controls.labels])
-    shutil.copytree(Path(ccs.__file__).parent / "bundled" / "organism-planted", folder / "clip")
+    shutil.copytree(ROOT / "ccs" / "bundled" / "organism-planted", folder / "clip")
     return folder
 
 
 def test_documented_steps_lead_to_fairer_model(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    text = (Path(ccs.__file__).parents[1] / "docs" / "reduce-bias.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reduce-bias.md").read_text("utf-8")
     steps = text.partition("## Choose heads yourself")[0]
     commands = re.findall(r"^clip-ccs (.*)$", steps, re.MULTILINE)
     assert [line.split()[0] for line in commands] == ["bias", "mitigate", "mitigate", "bias", "accuracy"]

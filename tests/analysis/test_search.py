@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs import HeadSet, InputError, results
+from ccs import HeadSet, InputError, open_gallery, results
 from ccs.analysis import search, task
-from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
-from ccs.data.open import open_gallery
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
@@ -62,7 +60,7 @@ def find_searched(result):
 
 
 def test_search_finds_biased_heads_and_preserves_accuracy():
-    limits = Limits(max_loss=0.03, min_reduction=0.04)
+    limits = search.Limits(max_loss=0.03, min_reduction=0.04)
     result = search.search_halves(ToyModel(), *halves(make_task(), 0), limits)
     assert str(result.heads) == "L4.H1 L5.H2"
     unablated, searched = result.held_out[0], find_searched(result)
@@ -124,7 +122,7 @@ def test_held_out_faces_are_drawn_anew(monkeypatch):
 def test_search_results_match_direct_measurement(with_pools):
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
     task = replace(make_task(), pools=pools, k=8) if with_pools else make_task()
-    result = search.search_halves(ToyModel(), *halves(task, 0), Limits(max_loss=0.03, max_heads=1))
+    result = search.search_halves(ToyModel(), *halves(task, 0), search.Limits(max_loss=0.03, max_heads=1))
     fitted, searched = result.fitted[-1], find_searched(result)
     fitted_half, held_out_half = halves(task, 0)
     for half, heads, skew, accuracy in (
@@ -163,9 +161,10 @@ def test_latest_search_per_question_and_weights_is_kept(stored, tmp_path):
     assert searches.beside(tmp_path, stored.model, retrained.weights_hash) == (retrained,)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
-)
+BROKEN_FILES = ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
+
+
+@pytest.mark.parametrize("text", BROKEN_FILES)
 def test_broken_search_file_is_ignored_and_not_overwritten(text, stored, tmp_path):
     path = searches.place(tmp_path, stored.model)
     path.write_text(text, "utf-8")

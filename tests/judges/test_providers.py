@@ -11,19 +11,12 @@ from ccs.errors import InputError
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment
 from tests.judges.conftest import KEY, QUESTION, VARIABLES, failure_cause, judge_question
-from tests.support.llm_server import (
-    encode_verdicts,
-    reply,
-    reply_error,
-    reply_half,
-    reply_raw,
-    reply_refusal,
-    reply_truncated,
-)
+from tests.support import llm_server
 
 
 def test_question_is_sent_once_and_judgments_are_cached(server, settings, monkeypatch):
-    server.queued_replies.append(reply(encode_verdicts({"text_1": True, "text_2": True, "text_3": False})))
+    verdicts = llm_server.encode_verdicts({"text_1": True, "text_2": True, "text_3": False})
+    server.queued_replies.append(llm_server.reply(verdicts))
     judgments = judge_question(server, settings)
     assert judgments == [Judgment(server.name, yes, f"It is {yes}.", "") for yes in (True, True, False)]
     for variable in VARIABLES:
@@ -40,14 +33,12 @@ def test_question_is_sent_once_and_judgments_are_cached(server, settings, monkey
     assert not re.search("effort|thinking|temperature", json.dumps(request.body).lower())
 
 
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
 RETRIED = {
-    "unavailable": ([reply_error(), reply_error(529)], 0.0),
-    "cut": ([reply_half], 0.0),
-    "rate limit": ([reply_error(429, headers={"Retry-After": "0.3"})], 0.3),
-    "quota per minute": (
-        [reply_error(429, "You exceeded your current quota, please check your plan and billing details.")],
-        0.0,
-    ),
+    "unavailable": ([llm_server.reply_error(), llm_server.reply_error(529)], 0.0),
+    "cut": ([llm_server.reply_half], 0.0),
+    "rate limit": ([llm_server.reply_error(429, headers={"Retry-After": "0.3"})], 0.3),
+    "quota per minute": ([llm_server.reply_error(429, QUOTA)], 0.0),
 }
 
 
@@ -59,15 +50,16 @@ def test_temporary_failure_is_retried_after_requested_wait(server, settings, rep
     assert server.requests[-1].time - server.requests[0].time >= wait
 
 
-BROKEN = (("<html>", "text/html"), ("<html>", "application/json"), ("{}", "application/json"))
-MISSING_TEXTS = reply(encode_verdicts({"text_1": True}))
+BROKEN_PAGES = (("<html>", "text/html"), ("<html>", "application/json"), ("{}", "application/json"))
+BROKEN = [llm_server.reply_raw(text, content_type=content) for text, content in BROKEN_PAGES]
+MISSING_TEXTS = llm_server.reply(llm_server.encode_verdicts({"text_1": True}))
 UNSCORED = {
-    "refusal": ([reply_refusal], "refusal: ", ""),
+    "refusal": ([llm_server.reply_refusal], "refusal: ", ""),
     "off-schema": ([MISSING_TEXTS], "off-schema: ", "'text_2' is a required property"),
-    "rejected": ([reply_error(400, "no such parameter")], "rejected: 400", ""),
-    "rate limit": ([reply_error(429, headers={"Retry-After": "3600"})], "rate limit: 429", ""),
-    "unavailable": ([reply_error()] * 3, "unavailable: 500", ""),
-    "broken": ([reply_raw(text, content_type=content) for text, content in BROKEN], "broken reply", ""),
+    "rejected": ([llm_server.reply_error(400, "no such parameter")], "rejected: 400", ""),
+    "rate limit": ([llm_server.reply_error(429, headers={"Retry-After": "3600"})], "rate limit: 429", ""),
+    "unavailable": ([llm_server.reply_error()] * 3, "unavailable: 500", ""),
+    "broken": (BROKEN, "broken reply", ""),
 }
 
 
@@ -80,7 +72,7 @@ def test_failure_is_unscored_with_cause(server, settings, replies, start, end):
 
 
 def test_truncated_reply_is_unscored_until_limit_is_raised(server, settings):
-    server.queued_replies.append(reply_truncated)
+    server.queued_replies.append(llm_server.reply_truncated)
     limited = replace(settings, max_tokens=500)
     causes = {judgment.cause for judgment in judge_question(server, limited)}
     assert causes == {"truncated: at 500 tokens; raise --max-tokens"}
@@ -101,7 +93,7 @@ PERMANENT = [
 
 @pytest.mark.parametrize(("code", "reason", "message"), PERMANENT)
 def test_permanent_failure_stops_run(server, settings, code, reason, message):
-    server.queued_replies.append(reply_error(code, reason))
+    server.queued_replies.append(llm_server.reply_error(code, reason))
     with pytest.raises(InputError, match=message):
         judge_question(server, settings)
     assert len(server.requests) == 1
@@ -110,9 +102,9 @@ def test_permanent_failure_stops_run(server, settings, code, reason, message):
 def test_key_is_removed_from_errors_causes_logs_and_tables(server, settings, caplog):
     caplog.set_level(logging.INFO)
     echo = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"
-    cause = failure_cause(server, settings, reply_error(400, echo))
+    cause = failure_cause(server, settings, llm_server.reply_error(400, echo))
     assert "[key]" in cause
-    server.queued_replies.append(reply_error(401, echo))
+    server.queued_replies.append(llm_server.reply_error(401, echo))
     panel = Panel(server.spec, settings)
     with pytest.raises(InputError) as error:
         panel.judge([replace(QUESTION, label="Doors")])

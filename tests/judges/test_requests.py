@@ -89,17 +89,10 @@ def test_cache_key_depends_only_on_what_changes_answers():
     same = make_cache_key(**settings, cache=Path("elsewhere"))
     gateway = make_cache_key("openai:gpt-4o@http://localhost:1/v1")  # to the same model
     assert make_cache_key() == same == gateway
-    others = [
-        make_cache_key("openai:gpt-4o-mini"),
-        make_cache_key("google:gpt-4o"),
-        make_cache_key("openai:gpt-4o?effort=low"),
-        make_cache_key("openai:gpt-4o?temperature=0"),
-        make_cache_key(label="Places"),
-        make_cache_key(texts=("b", "a")),
-        make_cache_key("compatible:gpt-4o@http://localhost:1/v1"),
-        make_cache_key("compatible:gpt-4o@http://localhost:2/v1"),  # another server, other weights
-    ]
-    assert len({make_cache_key(), *others}) == 1 + len(others)
+    specs = ["openai:gpt-4o-mini", "google:gpt-4o", "openai:gpt-4o?effort=low", "openai:gpt-4o?temperature=0"]
+    specs += [f"compatible:gpt-4o@http://localhost:{port}/v1" for port in (1, 2)]  # other servers and weights
+    others = [make_cache_key(label="Places"), make_cache_key(texts=("b", "a")), *map(make_cache_key, specs)]
+    assert len({same, *others}) == 1 + len(others)
 
 
 def test_judge_specifications_are_parsed():

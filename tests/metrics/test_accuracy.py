@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import InputError
 from ccs.analysis.inputs import embed_names
 from ccs.analysis.result import FEWEST_IMAGES, warn_if_small
 from ccs.metrics import accuracy, stats
@@ -52,7 +51,7 @@ def test_paired_difference_is_narrower_than_single_intervals():
     unchanged = accuracy.compare_accuracies(before, before)
     assert (unchanged.value, unchanged.high, unchanged.p_value) == (0, stats.wilson(0, 1000)[1], 1)
     reversed_order = accuracy.accuracy(images[::-1], weights, labels[::-1])
-    with pytest.raises(InputError, match="same images"):
+    with pytest.raises(ccs.InputError, match="same images"):
         accuracy.compare_accuracies(before, reversed_order)
 
 

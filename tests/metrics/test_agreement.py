@@ -1,7 +1,5 @@
 """Agreement of people and judges against SciPy, scikit-learn, and a published example of alpha."""
 
-import math
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -35,10 +33,10 @@ def plain_agreement(people, judges):
     varied = len(set(left)) > 1 and len(set(right)) > 1
     return {
         "n": len(left),
-        "same": np.mean(np.equal(left, right)) if left else math.nan,
-        "cohen_kappa": cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan,
-        "spearman_rho": scipy.stats.spearmanr(left, right).statistic if varied else math.nan,
-        "kendall_tau": scipy.stats.kendalltau(left, right).statistic if varied else math.nan,
+        "same": np.mean(np.equal(left, right)) if left else np.nan,
+        "cohen_kappa": cohen_kappa_score(left, right) if len({*left, *right}) > 1 else np.nan,
+        "spearman_rho": scipy.stats.spearmanr(left, right).statistic if varied else np.nan,
+        "kendall_tau": scipy.stats.kendalltau(left, right).statistic if varied else np.nan,
     }
 
 

@@ -13,8 +13,7 @@ import timm
 import torch
 import torch.distributed as dist
 import transformers
-from accelerate import cpu_offload
-from accelerate.hooks import attach_align_device_hook
+from accelerate import cpu_offload, hooks
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -24,7 +23,6 @@ from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import ccs
 from benchmarks.families import zeroed
-from ccs import HeadSet
 from ccs.heads import IMAGE
 from ccs.model import interception, structure
 from tests.support import vision_language_models as vlms
@@ -125,7 +123,7 @@ WRAPPERS = {
     "FSDP1 of attention": partial(wrap_fsdp1, find_parts=find_attentions),
     "FSDP1, flat parameters": partial(wrap_fsdp1, original_parameters=False),
     "FSDP2": wrap_fsdp2,
-    "accelerate": partial(attach_align_device_hook, execution_device=CPU),
+    "accelerate": partial(hooks.attach_align_device_hook, execution_device=CPU),
     "offloaded": partial(cpu_offload, execution_device=CPU, preload_module_classes=["MultiheadAttention"]),
     "LoRA": add_lora,
     "weight_norm": to_each_projection(parametrizations.weight_norm),
@@ -344,8 +342,8 @@ def test_unsupported_models_and_heads_are_rejected(encoder, tiny_model):
 def test_both_encoders_are_ablated(write, tmp_path):
     """In the encoders, the whole module, and the model of `ccs.load`. SigLIP's third layer is its pool."""
     module, ours = write(tmp_path), ccs.load(str(tmp_path))
-    heads = HeadSet.parse("L0.H1 L1.H0 L1.H3" + " L2.H2" * (write is write_siglip))
-    text_heads = HeadSet.parse("T0.H1 T1.H0 T1.H3")
+    heads = ccs.HeadSet.parse("L0.H1 L1.H0 L1.H3" + " L2.H2" * (write is write_siglip))
+    text_heads = ccs.HeadSet.parse("T0.H1 T1.H0 T1.H3")
     before, tokens = weight_bytes(module), ours.tokenize(TEXTS)
     images, texts = ours.embed_images(PIXELS, heads), ours.embed_texts(TEXTS, ablate=text_heads)
     assert np.abs(texts - ours.embed_texts(TEXTS)).max() > 1e-3
@@ -369,7 +367,7 @@ def test_image_encoder_inside_larger_model_is_ablated(name):
     """Ablating a layer that the model doesn't read changes nothing, and warns."""
     model, read, unread = vlms.make_model(name)
     plain, before = read(model), weight_bytes(model)
-    heads = HeadSet.parse("L0.H1 L1.H3 L3.H2" if name == "Siglip2Model" else "L0.H1 L1.H3")  # L3: the pool
+    heads = "L0.H1 L1.H3" + " L3.H2" * (name == "Siglip2Model")  # L3 is the pool
     with ccs.ablate(model, heads):
         ablated = read(model)
     zeroed_copy = copy.deepcopy(model)

@@ -8,7 +8,6 @@ import torch
 
 import ccs
 from benchmarks.families import FAMILIES
-from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
 from ccs.model.encoder import Encoder
@@ -20,7 +19,7 @@ from tests.support.compute_sample import assert_same_tables, compute_arguments, 
 from tests.support.reference_encoder import TOLERANCE, random_pixels
 
 ARCHITECTURES = [family.measured for family in FAMILIES.values()] + ["vit_relpos_medium_patch16_cls_224"]
-ABLATIONS = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
+ABLATIONS = [ccs.HeadSet(), ccs.HeadSet.parse("L3.H1 L5.H2"), ccs.HeadSet.parse("L5.H0")]
 
 
 @pytest.fixture(params=[pytest.param(gpu, marks=pytest.mark.gpu) for gpu in ("mock", "real")])
@@ -65,7 +64,7 @@ def test_encoder_families_match_cpu(cuda, name):
     cpu_encoder = Encoder(small_architectures.build_image_encoder(name))
     gpu_encoder = Encoder(small_architectures.build_image_encoder(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *cpu_encoder.image_size, generator=torch.Generator().manual_seed(0))
-    ablations, last = [HeadSet(), HeadSet(list(cpu_encoder.heads)[::3])], cpu_encoder.n_layers - 1
+    ablations, last = [ccs.HeadSet(), ccs.HeadSet(list(cpu_encoder.heads)[::3])], cpu_encoder.n_layers - 1
 
     def results(encoder):
         readout = encoder.embed_and_read(x)[1]
@@ -107,7 +106,7 @@ def test_environment_variables_choose_device(monkeypatch):
         monkeypatch.setenv("CCS_DEVICE", "cpu")
         assert str(usable_device("auto")) == start().device == "cpu"
         monkeypatch.setenv("CCS_DEVICE", "abacus")
-        with pytest.raises(InputError, match="The device 'abacus' can't be used here"):
+        with pytest.raises(ccs.InputError, match="The device 'abacus' can't be used here"):
             usable_device("auto")
 
 

@@ -7,7 +7,6 @@ import torch
 from transformers import CLIPTextConfig, CLIPTextModel, SiglipVisionConfig, SiglipVisionModel
 
 import ccs
-from ccs import InputError, Intervention
 from ccs.analysis.edit_heads import EditedModel
 from ccs.heads import IMAGE
 from ccs.model import ablation, interception, structure
@@ -21,7 +20,7 @@ PIXELS += torch.arange(24)[:, None, None, None] % 3
 
 
 def erase(model, heads, groups=GROUPS, preserve=None, attribute="kind"):
-    unfitted = Intervention.parse(" ".join(f"{head}=erase:{attribute}" for head in heads.split()))
+    unfitted = ccs.Intervention.parse(" ".join(f"{head}=erase:{attribute}" for head in heads.split()))
     return fit_edits(model, unfitted, PIXELS, {attribute: groups}, preserve)
 
 
@@ -46,7 +45,7 @@ def test_erasing_map_minimizes_objective():
 
 def test_erasing_unencoded_groups_changes_nothing(tiny_model):
     groups = np.repeat(["left", "right"], len(PIXELS))
-    unfitted = Intervention.parse("L2.H0=erase:side L4.H1=erase:side L5.H2=erase:side")
+    unfitted = ccs.Intervention.parse("L2.H0=erase:side L4.H1=erase:side L5.H2=erase:side")
     edits, _ = fit_edits(tiny_model, unfitted, torch.cat([PIXELS, PIXELS]), {"side": groups})
     embedded = tiny_model.embed_images(PIXELS, edits)
     np.testing.assert_allclose(embedded, tiny_model.embed_images(PIXELS), atol=1e-6)
@@ -128,7 +127,7 @@ def test_edited_weights_match_intervention(model):
 
 def test_text_heads_are_edited(tiny_model):
     texts = [f"a {word} {name}" for name in ("judge", "cook", "nurse") for word in ("young", "old")]
-    unfitted = Intervention.parse("T1.H0=erase:age")
+    unfitted = ccs.Intervention.parse("T1.H0=erase:age")
     edits, _ = fit_edits(tiny_model.texts, unfitted, texts, {"age": ["young", "old"] * 3})
     edited = EditedModel(tiny_model, edits, None, {})
     units = edited.embed_texts(texts)
@@ -137,7 +136,7 @@ def test_text_heads_are_edited(tiny_model):
 
 
 def test_invalid_groups_and_heads_are_rejected(tiny_model):
-    with pytest.raises(InputError, match="two or more groups"):
+    with pytest.raises(ccs.InputError, match="two or more groups"):
         erase(tiny_model, "L5.H0", np.full(24, "a"))
-    with pytest.raises(InputError, match=r"L9\.H0 is outside"):
+    with pytest.raises(ccs.InputError, match=r"L9\.H0 is outside"):
         edit_module(tiny_model.clip, "L9.H0", lambda: None, GROUPS)

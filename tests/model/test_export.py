@@ -11,7 +11,6 @@ from huggingface_hub import ModelCard
 from timm.models import _registry
 
 import ccs
-from ccs import HeadSet, InputError, Intervention
 from ccs.analysis.mitigations import Affine
 from ccs.batch import export as command
 from ccs.model.editing import fit_edits
@@ -20,7 +19,7 @@ from ccs.model.export import WeightChange, export
 from tests.support.checkpoint import embed_without_ccs, write_clip, write_siglip
 from tests.support.tiny_model import write_tiny_model
 
-ABLATED = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
+ABLATED = ccs.HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
 WRITERS = {
     "open_clip": write_tiny_model,
     "QuickGELU": partial(write_tiny_model, quick_gelu=True),
@@ -37,16 +36,16 @@ def test_exported_model_matches_without_ccs(original, tmp_path, random_images, m
     if original in WRITERS:
         WRITERS[original](tmp_path / "original")
     model, images, folder = ccs.load(name), random_images(8), tmp_path / "exported"
-    unfitted = Intervention.parse("L0.H1=0.3 L1.H2 L1.H3=erase:kind" + " L2.H3" * (original == "SigLIP"))
+    unfitted = ccs.Intervention.parse("L0.H1=0.3 L1.H2 L1.H3=erase:kind" + " L2.H3" * (original == "SigLIP"))
     heads, _ = fit_edits(model, unfitted, images, {"kind": ["a", "b"] * 4})
     maps = np.eye(model.dim) + 0.1 * np.random.default_rng(0).standard_normal((2, model.dim, model.dim))
     if original == "SigLIP":
-        with pytest.raises(InputError, match="images do not end in a linear map"):
+        with pytest.raises(ccs.InputError, match="images do not end in a linear map"):
             export(model, WeightChange(heads, maps[0]), folder)
         assert not folder.exists()
     mapped = None if original == "SigLIP" else maps[0]
     assert export(model, WeightChange(heads, mapped, maps[1], ["It was measured."]), folder) <= 1e-5
-    with pytest.raises(InputError, match="exported is already there"):
+    with pytest.raises(ccs.InputError, match="exported is already there"):
         export(model, heads, folder)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ccs", None)
@@ -81,7 +80,7 @@ def test_command_publishes_model_with_its_origin(tiny_folder, tiny_model, tmp_pa
 
 def test_instructions_in_model_card_load_custom_architecture(tmp_path, monkeypatch):
     folder = tmp_path / "photo"
-    export(ccs.load("photo"), HeadSet.parse("L3.H0"), folder)
+    export(ccs.load("photo"), ccs.HeadSet.parse("L3.H0"), folder)
     recipe = (folder / "README.md").read_text().split("```python")[1].split("```")[0]
     recipe = recipe.replace("PATH/TO/THIS/FOLDER", str(folder))
     monkeypatch.delitem(_registry._model_entrypoints, convolutional.NAME)  # as if ccs had loaded nothing

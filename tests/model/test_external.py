@@ -11,7 +11,7 @@ from benchmarks.families import plain, zeroed
 from ccs import HeadSet, InputError, results
 from ccs.batch import heads as heads_command
 from ccs.model import encoders
-from ccs.model.encoders.parts import Block
+from ccs.model.encoders.parts import Block, heads_of
 from ccs.model.encoders.readouts import Linear, OneNorm, Parts
 from ccs.model.export import export
 from tests.support import vision_language_models as vlms
@@ -33,12 +33,9 @@ class SmallViT(VisionTransformer):
 
 def decompose_block(layer):
     return Block(
-        module=layer.attn,
-        n_heads=4,
-        head_dim=8,
+        **heads_of(layer.attn),
         projections=lambda: [(layer.attn.qkv.weight, layer.attn.qkv.bias)],
         norm=layer.norm1,
-        projection=layer.attn.proj,
         mlp=lambda x: layer.mlp(layer.norm2(x)),
         scale=lambda: None,
     )

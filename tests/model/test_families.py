@@ -25,11 +25,12 @@ UNSUPPORTED = ("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S")
 ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith(UNSUPPORTED)]
 
 
-def group_architectures(names, config):
+def group_architectures(names, encoder):
     """Return one name per configuration, with the number of names that share it."""
     by_settings = {}
     for name in names:
-        settings = {key: value for key, value in config(name).items() if key not in IGNORED_SETTINGS}
+        config = small_architectures.small_config(name)[encoder]
+        settings = {key: value for key, value in config.items() if key not in IGNORED_SETTINGS}
         settings["quick"] = bool(open_clip.get_model_config(name).get("quick_gelu"))
         # timm's names end in the size of an image.
         settings["timm_model_name"] = re.sub(r"_\d+$", "", settings.get("timm_model_name", ""))
@@ -50,9 +51,7 @@ VARIANTS = {
 """Entries of vision_cfg."""
 
 
-@pytest.mark.parametrize(
-    "name", [*group_architectures(ARCHITECTURES, small_architectures.small_vision_config), *VARIANTS]
-)
+@pytest.mark.parametrize("name", [*group_architectures(ARCHITECTURES, "vision_cfg"), *VARIANTS])
 def test_supported_architecture_is_exact(name):
     """Embeddings, contributions, and maps, without ablation and with heads ablated and scaled."""
     if name in VARIANTS:
@@ -119,10 +118,7 @@ def test_text_encoder_is_exact_or_rejected_with_reason():
     """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
     tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
     counts = Counter()
-    names = group_architectures(
-        open_clip.list_models(), lambda name: small_architectures.small_config(name)["text_cfg"]
-    )
-    for name, count in names.items():
+    for name, count in group_architectures(open_clip.list_models(), "text_cfg").items():
         text = small_architectures.build_text_encoder(name)
         try:
             parts, read_at = decompose_text_encoder(text)

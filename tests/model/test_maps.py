@@ -97,11 +97,11 @@ def test_maps_match_reference(model):
     assert np.ptp(apart, axis=(-1, -2)).min() > 1e-4
 
 
-@pytest.mark.parametrize(
-    "name", ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50", "ViTamin-S", "ViT-L-14-CLIPA"]
-)
+READ_ALL_TOKENS = ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50", "ViTamin-S", "ViT-L-14-CLIPA"]
+
+
+@pytest.mark.parametrize("name", READ_ALL_TOKENS)
 def test_map_matches_contribution_lost_without_token(name):
-    """In encoders that read all tokens."""
     visual = small_architectures.build_image_encoder(name)
     sharpen(visual)
     encoder = Encoder(visual)

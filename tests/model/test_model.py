@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from benchmarks.families import plain
-from ccs import HeadSet
 from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
 from tests.support.processes import run_python
@@ -116,7 +115,7 @@ def test_unsupported_change_of_model_is_rejected(change, message, tiny_model):
 
 
 def test_invalid_inputs_are_rejected_and_head_names_accepted(tiny_model):
-    x, ablated = torch.zeros(2, 3, 32, 32), HeadSet.parse("L5.H1 L4.H0")
+    x, ablated = torch.zeros(2, 3, 32, 32), ccs.HeadSet.parse("L5.H1 L4.H0")
     np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(ablated), ablated]))
     contributions = (tiny_model.contributions(x, heads).direct for heads in (str(ablated), ablated))
     np.testing.assert_array_equal(*contributions)

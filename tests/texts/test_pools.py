@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 
 import pytest
-from huggingface_hub import constants
 
 from ccs import InputError, paper
 from ccs.texts import labels, pools
@@ -73,7 +72,7 @@ CONTENT = b"a badge\nA bag\na  bag\n"
 
 def test_paper_pool_is_downloaded_once_and_verified(httpserver, tmp_path, monkeypatch):
     local, downloaded = (tmp_path / folder / pools.REFERENCE_FILE for folder in ("data", "home/clip-ccs"))
-    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CCS_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(pools, "REFERENCE_SHA256", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(pools, "ADDRESS", httpserver.url_for("/main"))
