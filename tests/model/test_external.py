@@ -20,7 +20,6 @@ from tests.support.compute_sample import run_compute, write_small_pool
 from tests.support.tiny_model import randomize_weights
 
 HEADS = HeadSet.parse("L0.H1 L1.H0")
-DIM = 24  # of the tiny model
 
 
 class SmallViT(VisionTransformer):
@@ -28,7 +27,7 @@ class SmallViT(VisionTransformer):
 
     def __init__(self):
         sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
-        super().__init__(**sizes, num_classes=DIM, class_token=False, global_pool="avg")
+        super().__init__(**sizes, num_classes=24, class_token=False, global_pool="avg")
 
 
 def decompose_block(layer):

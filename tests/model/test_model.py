@@ -12,7 +12,6 @@ import peft
 import pytest
 import torch
 from open_clip import factory, pretrained, transform
-from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -42,9 +41,9 @@ def test_bundled_models_need_no_open_clip():
 
 def test_openai_scaled_pixels_match_open_clip(tiny_model):
     image = Image.new("RGB", (32, 32), (255, 0, 51))
-    plain = transform.image_transform(32, False, mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD)
     rescaled = tiny_model.openai_scaled(tiny_model.preprocess([image]))
-    torch.testing.assert_close(rescaled[0], plain(image), rtol=0, atol=1e-5)
+    expected = transform.image_transform(32, is_train=False)(image)  # with OpenAI's mean and deviation
+    torch.testing.assert_close(rescaled[0], expected, rtol=0, atol=1e-5)
     assert not tiny_model.is_openai_scaled
 
 
@@ -89,18 +88,16 @@ def test_replaced_modules_of_copy_are_used(path, tiny_model):
 
 
 LORA = peft.LoraConfig(target_modules=["out_proj"])
+UNSUPPORTED_CHANGES = [
+    (lambda clip: clip.train(), "training mode"),
+    (lambda clip: clip.half(), "weights of torch.float16"),
+    (lambda clip: clip.visual.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
+    (lambda clip: clip.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
+    (lambda clip: peft.get_peft_model(clip, LORA).eval(), "adapters"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda clip: clip.train(), "training mode"),
-        (lambda clip: clip.half(), "weights of torch.float16"),
-        (lambda clip: clip.visual.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
-        (lambda clip: clip.transformer.register_forward_hook(lambda *_: _[2].flip(-1)), "hooks"),
-        (lambda clip: peft.get_peft_model(clip, LORA).eval(), "adapters"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), UNSUPPORTED_CHANGES)
 def test_unsupported_change_of_model_is_rejected(change, message, tiny_model):
     model = copy.deepcopy(tiny_model)
     hook = model.clip.visual.register_forward_hook(lambda *_: None)  # changes nothing
