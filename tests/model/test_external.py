@@ -42,13 +42,12 @@ def decompose_block(layer):
 
 def decompose(vit):
     linear = Linear(lambda: vit.head.weight.T, lambda: vit.head.bias)
+    sizes = {"tokens": 9, "prefix": 0, "image_size": (24, 24)}
     return Parts(
         stem=lambda pixels: vit.patch_embed(pixels) + vit.pos_embed,
         blocks=[decompose_block(layer) for layer in vit.blocks],
         readout=OneNorm(vit.fc_norm, linear, len(vit.blocks), prefix=0),
-        tokens=9,
-        prefix=0,
-        image_size=(24, 24),
+        **sizes,
     )
 
 

@@ -128,7 +128,7 @@ def test_text_encoder_is_exact_or_rejected_with_reason():
         encoder = Encoder(text, parts=parts, letter=TEXT)
         end = text.eos_id if text.pool_type == "eos" else 399
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
-            tokens[row, last:], tokens[row, last] = 0, end
+            tokens[row, last:], tokens[row, last] = 7, end  # the usual padding is 0
         ablated = HeadSet(list(encoder.all_heads)[::3])
         interventions = [ablated, Intervention(dict.fromkeys(ablated, 0.5))]
         unablated, *expected = (plain(zeroed(text, heads), tokens) for heads in (HeadSet(), *interventions))

@@ -25,14 +25,6 @@ from tests.support.tiny_model import tiny_config, write_tiny_model
 PIXELS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def test_text_embedding_ignores_tokens_after_end(tiny_model, monkeypatch):
-    texts = ["a dog", "", "a cat in rain"]
-    expected, tokens = tiny_model.embed_texts(texts), tiny_model.tokenizer(texts)
-    tokens[:, 6:][tokens[:, 6:] == 0] = 7  # other padding
-    monkeypatch.setattr(tiny_model, "tokenizer", lambda _: tokens)
-    np.testing.assert_allclose(tiny_model.embed_texts(texts), expected, atol=1e-6)
-
-
 def test_bundled_models_need_no_open_clip():
     heavy = "'open_clip', 'timm', 'transformers', 'torchvision', 'torch._dynamo'"
     code = f"import sys, ccs; ccs.load('organism').embed_texts(['a']); print({{{heavy}}} & {{*sys.modules}})"
@@ -180,7 +172,6 @@ def test_unused_word_embeddings_can_be_left_out_of_file(tiny_folder, tmp_path):
 
 def test_random_weights_are_reproducible():
     model = ccs.load("ViT-S-32-alt/random")
-    assert (model.name, model.architecture, model.tag) == ("ViT-S-32-alt/random", "ViT-S-32-alt", "random")
     assert model.is_openai_scaled
     state = torch.random.get_rng_state()
     assert ccs.load("ViT-S-32-alt/random").weights_hash == model.weights_hash

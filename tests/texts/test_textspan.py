@@ -100,8 +100,7 @@ def test_constant_head_explains_nothing():
 def test_invalid_input_is_rejected():
     rng, moments, _ = draw_statistics(1, n=3)
     embeddings = draw_units(rng, 6, 64)
-    with_nan = embeddings.copy()
-    with_nan[2, 3] = np.nan
+    with_nan = np.where(np.eye(6, 64), np.nan, embeddings)
     for statistics, n, vectors, options, message in (
         (moments, 6, embeddings, {"k": 7}, "7 texts per head can't be chosen from a pool of 6"),
         (moments, 5, embeddings, {}, r"must be \[5, 64\], not \[6, 64\]"),
