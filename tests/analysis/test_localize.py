@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import ccs
-from ccs.analysis import localize as analysis
 from ccs.analysis.carriers import DEFAULT
 from ccs.batch import localize
 from ccs.batch.pages import show
 
 
 def test_command_prints_heads_and_uncertainty(tiny_folder, capsys, monkeypatch):
-    monkeypatch.setattr(analysis, "RANDOM_SETS", 4)
+    monkeypatch.setattr("ccs.analysis.localize.RANDOM_SETS", 4)
     options = ["--max-images", "40", "--attribute", "gender"]
     with torch.no_grad():  # as in many notebooks
         assert localize.main(["--model", str(tiny_folder), *options]) == 0

@@ -124,13 +124,10 @@ def test_worked_examples_exclude_labeled_head():
     assert {example.level for example in worked_examples(Head(0, 0), ("x",))} == {"high", "moderate", "low"}
 
 
-UNLABELED = {
-    "refusal": (reply_refusal, "refusal"),
-    "off-schema": (reply(encode_concept("?!")), "off-schema: concept is empty"),
-}
+UNLABELED = [(reply_refusal, "refusal"), (reply(encode_concept("?!")), "off-schema: concept is empty")]
 
 
-@pytest.mark.parametrize(("failure", "cause"), UNLABELED.values(), ids=UNLABELED)
+@pytest.mark.parametrize(("failure", "cause"), UNLABELED, ids=["refusal", "off-schema"])
 def test_missing_label_has_cause_and_is_requested_again(settings, failure, cause):
     texts = {Head(0, 1): TEXTS[Head(0, 1)]}
     with LLMServer(answer_concept) as server:

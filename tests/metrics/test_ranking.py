@@ -5,7 +5,6 @@ import pytest
 
 from ccs.metrics import ranking
 from ccs.metrics.pools import FEW, make_pools
-from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import draw_embeddings
 
 
@@ -49,7 +48,7 @@ def test_score_gap_and_its_gradient_match_reference(with_pools):
     groups = np.array(["a", "b", "c"])[rng.integers(0, 3, 30)]
     pools = rng.random((4, 30)) < 0.7
     images, prompts = (ranking.unit(rng.standard_normal((n, 5)), "x").astype(np.float32) for n in (30, 4))
-    question = Ranking(prompts, groups, 2, pools if with_pools else None)
+    question = ranking.Ranking(prompts, groups, 2, pools if with_pools else None)
     gap = plain_score_gap(images, prompts, groups, pools if with_pools else np.ones_like(pools))
     assert question.score_gap(images) == pytest.approx(gap, rel=1e-4)
     half_gradient = question.toward(images)
@@ -78,7 +77,7 @@ def check_draws(pool, scores):
 @pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
 def test_resampled_top_matches_repeated_images(n, k):
     images, texts, groups = draw_embeddings(n=n, o=3)
-    (pool,) = make_pools(Ranking(texts, groups, k), 4, 100)
+    (pool,) = make_pools(ranking.Ranking(texts, groups, k), 4, 100)
     assert (pool.drawn[0].sum(axis=0) == n).all()
     check_draws(pool, ranking.cosines(texts, images))
 
@@ -89,7 +88,7 @@ def test_resampled_units_are_counted_to_sufficient_depth():
     units = np.repeat(np.arange(400), 12)
     images = np.repeat(rng.normal(size=(400, 8)), 12, axis=0) + 0.01 * rng.normal(size=(4800, 8))
     groups = np.tile(np.array(list("abcdef")), 800)
-    (pool,) = make_pools(Ranking(rng.normal(size=(2, 8)), groups, 12, units=units), 5, 300)
+    (pool,) = make_pools(ranking.Ranking(rng.normal(size=(2, 8)), groups, 12, units=units), 5, 300)
     scores = ranking.cosines(pool.question.prompts, images)
     check_draws(pool, scores)
     assert len(pool.top_of_draws(scores[0], 0)) > 100
@@ -102,7 +101,7 @@ def test_gap_test_detects_gap_at_nominal_error_rate(with_pools):
         for seed in seeds:
             images, texts, groups = draw_embeddings(n=120, tilt=tilt, seed=seed)
             pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if with_pools else None
-            question = Ranking(texts, groups, 10, pools)
+            question = ranking.Ranking(texts, groups, 10, pools)
             test = question.gap_test(images, draws=99)
             assert test.gap == pytest.approx(question.score_gap(images))
             p_values.append(test.p_value)
