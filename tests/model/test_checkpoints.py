@@ -132,7 +132,7 @@ def test_clipa_tokens_match_open_clip(tmp_path):
 
     rules = BertWordPieceTokenizer()
     rules.train_from_iterator(small_architectures.TEXTS, vocab_size=200)
-    rules.post_processor = processors.BertProcessing(sep=("[SEP]", 3), cls=("[CLS]", 2))
+    rules.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     rules.save(str(tmp_path / "tokenizer.json"))
     tokenizer_config = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
