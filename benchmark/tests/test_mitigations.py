@@ -34,9 +34,8 @@ def test_mitigation_lowers_the_score_gap(evidence, name):
     assert bool(why_not_in_weights(evidence.model, fitted)) == (name in UNSAVED)
     before = remaining_score_gap(evidence, Fitted())
     if name in ("heads of high CCS off", "as many at random off", "CLIP-clip", "SFID"):
-        assert (
-            remaining_score_gap(evidence, fitted) != before
-        )  # not fitted to the groups, or on single dimensions
+        # not fitted to the groups, or on single dimensions
+        assert remaining_score_gap(evidence, fitted) != before
     else:
         assert remaining_score_gap(evidence, fitted) < 0.9 * before
     assert set(scoring.where(fitted).split(", ")) <= {"heads", "image embeddings", "text embeddings"}

@@ -81,9 +81,8 @@ def test_gim_follows_the_papers_gradient_rules(evidence):
     scores, plain = modified(evidence), gradient(evidence)
     for layer, outs in outputs.items():
         for head, out in enumerate(outs):
-            torch.testing.assert_close(
-                out, ours[layer][head], atol=1e-5, rtol=0
-            )  # the forward pass is unchanged
+            # The forward pass is unchanged.
+            torch.testing.assert_close(out, ours[layer][head], atol=1e-5, rtol=0)
             lost = ((ours[layer][head] - theirs[layer][head]) * next(slopes)).sum()
             assert scores[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
     assert any(abs(scores[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)

@@ -38,7 +38,6 @@ def test_run_writes_valid_tables_and_a_manifest(small_run):
     assert one_fits > both_fit > 0
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
-    assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
     spans, scores = run.table("spans"), run.table("scores").set_index(["layer", "head"])
     assert (len(spans), len(scores)) == (16 * 2, 16)
     shares = spans.groupby(["layer", "head"])["share"].sum()
@@ -96,7 +95,6 @@ def test_missing_scores_are_explained(small_run, small_arguments, tmp_path, monk
         assert f"CCS: not scored, {reason}" in printed
         assert detail in printed
         run = results.read_results(tmp_path / "tiny")
-        assert len(run.table("spans")) == 16 * 2
         assert run.table("scores")["ccs"].isna().all()
         assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in run.manifest["absent"])
 

@@ -26,12 +26,9 @@ KILLS = int(os.environ.get("CCS_KILLS", "2"))
 # A fork of the test process could wait forever for a lock that another thread held when it was forked.
 forkserver = multiprocessing.get_context("forkserver")
 forkserver.set_forkserver_preload(["open_clip", "ccs.batch.compute.run", "tests.support.compute_sample"])
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
-    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m"],
-}
-LAUNCHES = [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters")]
-LAUNCHES += [("accelerate", 1, "spans")]
+TORCHRUN = "torch.distributed.run --standalone --nproc_per_node 2"
+ACCELERATE = "accelerate.commands.launch --multi_gpu --num_processes 2"
+LAUNCHES = [(TORCHRUN, 1, "statistics"), (TORCHRUN, 0, "measure--world--letters"), (ACCELERATE, 1, "spans")]
 PROCESS_OPTIONS = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
@@ -117,7 +114,7 @@ def test_killing_one_process_stops_both_and_run_resumes(small_run, small_argumen
 @pytest.mark.parametrize(("launcher", "killed", "stage"), LAUNCHES)
 def test_launcher_stops_the_other_process(small_run, small_arguments, tmp_path, launcher, killed, stage):
     out, log = tmp_path / "out", tmp_path / "log.txt"
-    command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
+    command = [sys.executable, "-m", *launcher.split(), "-m", "ccs.batch.compute"]
     command += [*small_arguments(out), "--device", "cpu"]
     with log.open("w") as file, subprocess.Popen(command, stderr=file, **PROCESS_OPTIONS) as process:
         wait_for_stage(out, stage, lambda: process.poll() is not None)

@@ -77,14 +77,22 @@ def test_groups_ignore_unknown_values_and_row_names(tmp_path):
     assert "the numbers of 'years' are grouped by tens" in gallery.notes
 
 
-def test_zip_upload_enforces_limits():
+def test_upload_enforces_limits():
+    def parquet(cells, column="gender"):
+        return parquet_bytes(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
+
     image, blank = encode_image(Image.new("RGB", (20, 20))), encode_image(Image.new("L", (8000, 5000)), "BMP")
+    noise = encode_image(Image.effect_noise((300, 300), 90), "BMP")  # 90 kB
     two_images = {"a/1.png": image, "b/2.png": image}
     for upload, error in (
         (b"PK no zip", "cannot be read"),
         (zip_bytes({"1.png": image}), r"neither a labels\.csv nor images"),
         (zip_bytes({"a/1.png": blank, "a/2.png": blank}), "more than 64 MB once unpacked"),
         (zip_bytes({f"a/{i}.png": b"x" for i in range(2001)}), "holds 2001 images"),
+        (parquet([b"x"] * 2001), "2001 images"),
+        (parquet([noise] * 800), "more than 64 MB"),  # stored once in the file, and unpacked in every row
+        (parquet([1, 2]), "no column of images"),
+        (parquet([b"x"] * 2, "hair"), "None of the 2 images"),
     ):
         with pytest.raises(InputError, match=error):
             open_upload(upload, "upload")
@@ -109,16 +117,3 @@ def test_parquet_upload_ignores_paths_and_names_groups(tmp_path):
     assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
     renamed_groups = open_upload(parquet_bytes(pa.array(files), gender=["a", "b"] * 6), "upload")
     assert renamed_groups.fingerprint != gallery.fingerprint
-
-
-def test_parquet_upload_enforces_limits():
-    noise = encode_image(Image.effect_noise((300, 300), 90), "BMP")  # 90 kB
-    for cells, column, error in (
-        ([b"x"] * 2001, "gender", "2001 images"),
-        ([noise] * 800, "gender", "more than 64 MB"),  # stored once in the file, and unpacked in every row
-        ([1, 2], "gender", "no column of images"),
-        ([b"x"] * 2, "hair", "None of the 2 images"),
-    ):
-        file = parquet_bytes(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
-        with pytest.raises(InputError, match=error):
-            open_upload(file, "upload")

@@ -41,23 +41,16 @@ def folder_per_class(*names):
 IMAGES = {f"{n}.png": n for n in range(4)}
 
 
-@pytest.mark.parametrize(
-    ("names", "error"),
-    [
-        (["a cat", "a dog", "an owl"], ""),
+def test_new_class_names_cannot_swap_existing_names(write_files):
+    folder = write_files(folder_per_class("cat", "dog", "owl"))
+    for names in (["a cat", "a dog", "an owl"], ["puss", "Dog", "bird"], ["owl", "dog", "owl"]):
+        assert class_by_number(open_dataset(folder, classes=names)) == dict(enumerate(names))
+    for names, error in (
         (["dog", "cat", "owl"], "cat, dog, owl, in this order: 'dog' would name another"),
         (["kitten", "owl", "bird"], "'owl' would name another"),
-        (["puss", "Dog", "bird"], ""),
-        (["owl", "dog", "owl"], ""),
-    ],
-)
-def test_new_class_names_cannot_swap_existing_names(write_files, names, error):
-    folder = write_files(folder_per_class("cat", "dog", "owl"))
-    if error:
+    ):
         with pytest.raises(InputError, match=error):
             open_dataset(folder, classes=names)
-    else:
-        assert class_by_number(open_dataset(folder, classes=names)) == dict(enumerate(names))
 
 
 @pytest.mark.parametrize("missing", ["nan", "NaN", "<NA>", ""])
@@ -80,9 +73,7 @@ def test_list_written_as_text_is_rejected_as_label(write_files, cell):
 
 
 def test_json_lines_accept_labels_in_lists_of_one(write_files):
-    lines = [
-        f'{{"file_name": "{n}.png", "label": ["{label}"], "box": [1, 2]}}' for n, label in enumerate("abab")
-    ]
+    lines = [f'{{"file": "{n}.png", "label": ["{label}"], "box": [1, 2]}}' for n, label in enumerate("abab")]
     folder = write_files(IMAGES | {"metadata.jsonl": "\n".join(lines)})
     assert class_by_number(open_dataset(folder)) == dict(enumerate("abab"))
 

@@ -136,9 +136,8 @@ def test_video_datasets_have_frames_and_captions(tmp_path):
         (root / SOURCES[name].annotations).write_text(json.dumps(unreadable + rows))
         (root / "raw.json").write_text("{}")  # a file that isn't read
         dataset = open_dataset(name)
-        assert len(dataset.clips) == len(dataset.captions) == 1
-        assert len(dataset.clips[0]) == frame_count
-        assert dataset.captions[0] == (("one", "two") if name == "msvd" else ("one",))
+        assert [len(clip) for clip in dataset.clips] == [frame_count]
+        assert [*dataset.captions] == [("one", "two") if name == "msvd" else ("one",)]
         assert [entry.split(":")[0] for entry in dataset.skipped] == ["broken.mp4", "lost.mp4"]
         assert dataset.skipped[1] == "lost.mp4: no such file"
 

@@ -57,11 +57,10 @@ def make_results(**tables):
 
 def test_queries_select_ablation_sets_by_name():
     def ablations(rows):
-        return [
-            (name, None if pd.isna(seed) else seed) for name, seed in rows[["ablation", "seed"]].to_numpy()
-        ]
+        return [(name, None if pd.isna(seed) else seed) for name, seed in rows[columns].to_numpy()]
 
-    rows = pd.DataFrame(ABLATIONS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
+    columns = ["ablation", "seed"]
+    rows = pd.DataFrame(ABLATIONS, columns=columns).assign(dataset="d").astype({"seed": "Int64"})
     assert ablations(queries.of_ablation(rows, "random")) == [("random", None)]
     assert ablations(queries.of_ablation(rows, "equal-high")) == [("equal-high", 0)]
     assert ablations(queries.random_sets(rows)) == [("random", 0), ("random", 1)]
