@@ -29,7 +29,6 @@ def test_run_writes_valid_tables_and_a_manifest(small_run):
     run = results.read_results(small_run / "tiny")
     assert set(run.tables) == {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
     manifest = run.manifest
-    assert manifest["images"]["count"] == 60
     assert manifest["judges"] == [{"name": "tags", "stand_in": True}]
     # A label is that of one of the head's two texts, so at least one fits.
     no_fit, one_fits, both_fit = manifest["chance_ccs"]
@@ -39,7 +38,6 @@ def test_run_writes_valid_tables_and_a_manifest(small_run):
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
     spans, scores = run.table("spans"), run.table("scores").set_index(["layer", "head"])
-    assert (len(spans), len(scores)) == (16 * 2, 16)
     shares = spans.groupby(["layer", "head"])["share"].sum()
     assert shares.to_numpy() == pytest.approx(scores["share"].to_numpy(), abs=1e-9)
     accepted_texts = run.table("judgments").groupby(["layer", "head"])["verdict"].sum()

@@ -1,30 +1,19 @@
 """A user's galleries: labeled folders, a folder per group, uploads, Parquet files, and their errors."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
 
 from ccs.data.open import open_gallery, open_upload
 from ccs.errors import InputError
-from tests.support.datasets_sample import (
-    IMAGE_TYPE,
-    encode_image,
-    numbered_png,
-    parquet_bytes,
-    write_images,
-    zip_bytes,
-)
-
-
-def write_two_folders(folder):
-    """Writes twelve images into the folders right and left in turn, and returns their names."""
-    images = [Image.new("RGB", (20, 20), (20 * i, 0, 0)) for i in range(12)]
-    return write_images(folder, images, ["right", "left"])
+from tests.support.datasets_sample import encode_image, numbered_png, parquet_bytes, read_numbers, zip_bytes
 
 
 def test_gallery_opens_from_folders_or_labels(tmp_path):
-    write_two_folders(tmp_path)
+    for number in range(12):
+        path = tmp_path / ("right", "left")[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(numbered_png(number))
     assert open_gallery(str(tmp_path)).groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
     (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b\nleft/3.png, \nx/5.png,a")
     gallery = open_gallery(str(tmp_path))
@@ -104,16 +93,17 @@ def test_upload_enforces_limits():
 
 
 def test_parquet_upload_ignores_paths_and_names_groups(tmp_path):
-    files = [(tmp_path / name).read_bytes() for name in write_two_folders(tmp_path)]
+    files = [numbered_png(number) for number in range(12)]
+    (tmp_path / "0.png").write_bytes(files[0])
     cells = [{"bytes": data, "path": None} for data in files]
-    cells.append({"bytes": None, "path": str(tmp_path / "right" / "0.png")})
+    cells.append({"bytes": None, "path": str(tmp_path / "0.png")})
     columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [[0], [1]] * 6 + [[0]], "age": ["young"] * 13}
     feature = b'{"feature": {"names": ["woman", "man"]}, "_type": "List"}'
     metadata = {"huggingface": b'{"info": {"features": {"gender": %b}}}' % feature}
-    gallery = open_upload(parquet_bytes(pa.array(cells, IMAGE_TYPE), metadata, **columns), "upload")
+    gallery = open_upload(parquet_bytes(cells, metadata, **columns), "upload")
     groups = {name: labels.tolist() for name, labels in gallery.groups.items()}
     assert groups == {"gender": ["woman", "man"] * 6}
     assert gallery.skipped == ("row 12: no image in this row",)
-    assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
+    assert read_numbers(gallery) == [*range(12)]
     renamed_groups = open_upload(parquet_bytes(pa.array(files), gender=["a", "b"] * 6), "upload")
     assert renamed_groups.fingerprint != gallery.fingerprint

@@ -9,11 +9,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import datasets as hf
 import pytest
 
 from ccs.data import SOURCES
 from tests.support.datasets_sample import (
-    dataset_schemas,
     image_cells,
     parquet_bytes,
     tar_bytes,
@@ -27,24 +27,23 @@ SCRIPT = """
 import json, pickle, sys
 from ccs.errors import InputError
 from ccs.data.open import open_dataset
-from tests.support.datasets_sample import allow_any_size
+from tests.support.datasets_sample import allow_any_size, read_numbers
 
 allow_any_size()
 answers = []
 for name, max_images in json.load(sys.stdin):
     try:
-        data = open_dataset(name, max_images=max_images)
-        data = pickle.loads(pickle.dumps(data))  # as for the other processes of a run
+        # pickled as for the other processes of a run
+        data = pickle.loads(pickle.dumps(open_dataset(name, max_images=max_images)))
     except InputError as error:
         answers.append(str(error))
         continue
     answer = {"source": data.source, "fingerprint": data.fingerprint}
     if hasattr(data, "captions"):
-        answer["captions"] = data.captions
+        answers.append(answer | {"captions": data.captions})
     else:
-        answer["numbers"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
-        answer["labels"] = [data.classes[label] for label in data.labels]
-    answers.append(answer)
+        labels = [data.classes[label] for label in data.labels]
+        answers.append(answer | {"numbers": read_numbers(data), "labels": labels})
 json.dump(answers, sys.stdout)
 """
 
@@ -84,7 +83,7 @@ def serve_dataset(hub, name, tmp_path, files=None):
     """Serves a registered dataset at its revision; without `files`, the few rows of its schema."""
     source = SOURCES[name]
     if files is None:
-        files = read_files(write_repository(tmp_path / name, source, *dataset_schemas()[name]))
+        files = read_files(write_repository(tmp_path / name, source))
     served = hub.repositories["datasets", source.hub] = Repository(private=False)
     served.tags[source.revision] = served.commit(dict(files), "data")
     return served
@@ -102,8 +101,7 @@ UNAVAILABLE = {
 def serve_unavailable_datasets(hub, folder):
     """Serves a gated dataset, another column, no data, and no such revision; the fifth has no repository."""
     serve_dataset(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
-    features, _ = dataset_schemas()["cifar100"]
-    features = {"img": features["img"], "klass": features["fine_label"]}
+    features = {"img": hf.Image(), "klass": hf.ClassLabel(names=["a", "b", "c"])}
     changed = write_repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
     serve_dataset(hub, "cifar100", folder, read_files(changed))
     serve_dataset(hub, "imagenet-a", folder, {"README.md": b"soon\n"})

@@ -12,14 +12,7 @@ from ccs.batch import report
 from ccs.data import SOURCES, clips
 from ccs.data.open import open_dataset
 from scripts.datasets_table import as_markdown
-from tests.support.datasets_sample import (
-    SOCIAL_GROUPS,
-    dataset_schemas,
-    numbered_png,
-    read_numbers,
-    write_repository,
-    write_video,
-)
+from tests.support.datasets_sample import numbered_png, read_numbers, write_repository, write_video
 
 
 @pytest.fixture
@@ -27,7 +20,7 @@ def open_clone(tmp_path):
     """Returns a function that opens a registered dataset from a local clone of its repository."""
 
     def open_clone(name, **options):
-        write_repository(tmp_path / name, SOURCES[name], *dataset_schemas()[name])
+        write_repository(tmp_path / name, SOURCES[name])
         return open_dataset(name, **options)
 
     return open_clone
@@ -78,7 +71,8 @@ def test_socialcounterfactuals_has_a_pool_per_occupation(open_clone):
     gallery = open_clone("socialcounterfactuals")
     # Row 12 varies another attribute than race and gender. The paper doesn't have the occupation of row 15.
     assert read_numbers(gallery) == [*range(12), 13, 14]
-    assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL_GROUPS
+    groups = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")]
+    assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == groups * 2
     # Rows 13 and 14 name gender first.
     assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")
     assert (gallery.k, gallery.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)

@@ -160,20 +160,20 @@ def write_video(path, seconds=2.0, rate=10, pixels=()):
     return path
 
 
-def write_repository(folder, source, features, rows):
+def write_repository(folder, source, *schema):
     """Write a copy of a dataset's Hub repository: a card, and Parquet files of its split and another split.
 
     Args:
         folder: Folder to write.
         source: Record of the set.
-        features: Types of the columns.
-        rows: Values of the columns other than the images.
+        *schema: Types of the columns, and values of those other than the images; by default as in its card.
 
     Returns:
         The folder.
     """
     import datasets as hf
 
+    features, rows = schema or dataset_schemas()[source.name]
     column = next(name for name, feature in features.items() if isinstance(feature, hf.Image))
     count = len(next(iter(rows.values())))
     for split, first in ((source.split, 0), ("other", 20)):
