@@ -46,8 +46,7 @@ def test_report_compares_printed_with_measured_accuracy(measured_report):
 
 
 def test_report_adds_correct_max_skew_to_the_released_codes(measured_report):
-    heading = "## Table 8. MaxSkew@900 on FairFace, summed over 104 occupations"
-    table8 = find_section(measured_report, heading)
+    table8 = find_section(measured_report, "## Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
     race = find_row(table8, "ViT-B-32-OpenAI", "race/original")
     assert (race[3], *race[6:8]) == ("61.8", "✓", "none, fairface-1.25, as-published")
     assert race[-3].startswith("20.0")

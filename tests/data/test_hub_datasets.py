@@ -52,8 +52,7 @@ def test_requested_configuration_and_split_are_read(hub):
     repository = hub.repositories["datasets", food.hub]
     repository.tags[food.revision] = repository.commits[-1].sha
     choice = r"several tables \(0\.25/test, 1\.25/test\): choose one, as in user/photos:1\.25/test\."
-    unknown = "no Parquet files of the configuration 'x'"
-    for address, error in ((NAME, choice), (f"{NAME}:x/test", unknown)):
+    for address, error in ((NAME, choice), (f"{NAME}:x/test", "no Parquet files of the configuration 'x'")):
         with pytest.raises(InputError, match=error):
             open_dataset(address)
     for address, split, first in (

@@ -98,16 +98,6 @@ UNAVAILABLE = {
 }
 
 
-def serve_unavailable_datasets(hub, folder):
-    """Serves a gated dataset, another column, no data, and no such revision; the fifth has no repository."""
-    serve_dataset(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
-    features = {"img": hf.Image(), "klass": hf.ClassLabel(names=["a", "b", "c"])}
-    changed = write_repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
-    serve_dataset(hub, "cifar100", folder, read_files(changed))
-    serve_dataset(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
-    serve_dataset(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The folder of the served files and of the caches of `answers`."""
@@ -126,7 +116,13 @@ def answers(hub, folder):
     )
     archive = {"test/0.tar": webdataset_bytes([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     serve_dataset(hub, "country211", folder, archive).commit({"README.md": b"emptied\n"}, "newer")
-    serve_unavailable_datasets(hub, folder)
+    # A gated dataset, another column, no data, and no such revision; oxford-pets has no repository.
+    serve_dataset(hub, "imagenet-val", folder, {"data/validation-0.parquet": b"gated"}).gated = True
+    features = {"img": hf.Image(), "klass": hf.ClassLabel(names=["a", "b", "c"])}
+    changed = write_repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
+    serve_dataset(hub, "cifar100", folder, read_files(changed))
+    serve_dataset(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
+    serve_dataset(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
     requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
     photos = parquet_bytes(image_cells(4), label=["a", "b"] * 2)
     files = {"data/test.parquet": photos, "data/train.parquet": photos, "README.md": b"never downloaded"}

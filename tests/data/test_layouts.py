@@ -29,10 +29,6 @@ def class_by_number(data):
     return dict(zip(read_numbers(data), [data.classes[label] for label in data.labels], strict=True))
 
 
-def csv_text(header, *rows):
-    return "\n".join([header, *rows])
-
-
 def folder_per_class(*names):
     """One image in each class folder."""
     return {f"{name}/{number}.png": number for number, name in enumerate(names)}
@@ -57,7 +53,7 @@ def test_new_class_names_cannot_swap_existing_names(write_files):
 def test_missing_value_is_neither_group_nor_class(write_files, missing):
     rows = [f"{n}.png,{['a', 'b', missing][n % 3]},{['x', 'y', missing][n % 3]}" for n in range(6)]
     images = {f"{n}.png": n for n in range(6)}
-    folder = write_files(images | {"labels.csv": csv_text("file,race,label", *rows)})
+    folder = write_files(images | {"labels.csv": "\n".join(["file,race,label", *rows])})
     assert {*open_gallery(folder).groups["race"]} == {"a", "b"}
     data = open_dataset(folder)
     assert (data.classes, data.skipped) == (("x", "y"), ("2.png: no label", "5.png: no label"))
@@ -66,7 +62,7 @@ def test_missing_value_is_neither_group_nor_class(write_files, missing):
 @pytest.mark.parametrize("cell", ["\"['cat']\"", '"[""cat"", ""pet""]"', '"{""choices"": [""cat""]}"'])
 def test_list_written_as_text_is_rejected_as_label(write_files, cell):
     rows = [f"{n}.png,{cell if n else 'dog'},{cell},{n % 2}" for n in range(4)]
-    folder = write_files(IMAGES | {"labels.csv": csv_text("file,label,boxes,y", *rows)})
+    folder = write_files(IMAGES | {"labels.csv": "\n".join(["file,label,boxes,y", *rows])})
     with pytest.raises(InputError, match=r"'label' of .* cannot be used: its cells are not single texts"):
         open_dataset(folder)
     assert open_gallery(folder, attribute="y").groups["y"].tolist() == ["0", "1"] * 2
@@ -89,7 +85,7 @@ def test_image_and_mask_folders_are_rejected_as_classes(write_files, folders):
 
 def test_similar_columns_are_separate_and_unused_ones_listed(write_files):
     rows = [f"{n}.png,{'ab'[n % 2]},{'cd'[n // 2]},x{n}" for n in range(4)]
-    table = csv_text("file,skin_tone,skin tone,hair", *rows)
+    table = "\n".join(["file,skin_tone,skin tone,hair", *rows])
     gallery = open_gallery(write_files(IMAGES | {"labels.csv": table}))
     groups = {name: "".join(values) for name, values in gallery.groups.items()}
     assert groups == {"skin_tone": "abab", "skin tone": "ccdd"}

@@ -227,7 +227,6 @@ def test_numeric_labels_are_zero_based_class_indices(tmp_path):
 
 def test_large_row_group_is_rejected(tmp_path, monkeypatch):
     path = write_file(tmp_path / "a.parquet", labeled_parquet(*"abab"))
-    assert len(open_dataset(str(path)).images) == len(open_images(str(path)).images) == 4
     monkeypatch.setattr("ccs.data.parquet.GROUP_BYTES", 100)
     with pytest.raises(InputError, match=r"a row group has 0 MB.* at most 0 MB are read"):
         open_dataset(str(path))

@@ -46,9 +46,8 @@ def test_missing_folder_and_empty_name_are_rejected(tmp_path):
         results.folder_name("../..")
 
 
-ABLATIONS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None)]
-ABLATIONS += [("equal-high", 0), ("high@7", None), ("random@7", 0), ("random@7", None)]
-ABLATIONS += [("single:L7.H2", None)]
+ABLATIONS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("high@7", None)]
+ABLATIONS += [("equal-high", 0), ("random@7", 0), ("random@7", None), ("single:L7.H2", None)]
 
 
 def make_results(**tables):
