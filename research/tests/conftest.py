@@ -31,7 +31,7 @@ def images(base, tmp_path_factory):
 
 @pytest.fixture
 def few_people(monkeypatch):
-    """`few_people(n)`: from now on each set has its first n people, and a bench 30 subjects and 40 scenes."""
+    """Return a function that reduces galleries to n people and control sets to 30 subjects and 40 scenes."""
     full_set, things = synthetic.bias_set, synthetic.classification_set("subjects", 30)
 
     def make(count=40):

@@ -1,4 +1,4 @@
-"""The five bases: what is asked of their heads, and what is kept."""
+"""The five base models: the training targets of their heads, and the stored weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = range(800_000, 800_400)
 
 @pytest.fixture(scope="module", autouse=True)
 def few():
-    """Lessons from few captions, whatever heads of the first model write."""
+    """Return training targets from few captions, independent of the first model's heads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lessons, "_COUNTED", COUNTED)
         patch.setattr(training, "usual_variance", lambda _: 0.5)
@@ -47,7 +47,7 @@ def test_every_seed_trains_every_kind_of_target_on_different_heads(base):
 
 
 def test_a_head_that_writes_its_target_has_no_loss(base):
-    """And one that writes nothing has the variance that is asked of it."""
+    """A head that writes nothing has the variance of its target as loss."""
     seed_lessons = Lessons(drawn(0, list(base.heads)), base, 0.5)
     values = np.array([value_numbers(scene(seed)) for seed in COUNTED])
     written = {}
@@ -59,11 +59,11 @@ def test_a_head_that_writes_its_target_has_no_loss(base):
     assert float(seed_lessons.loss(written, torch.from_numpy(values).long())) == pytest.approx(0, abs=1e-6)
     silent = {head: torch.zeros_like(head_output) for head, head_output in written.items()}
     variance = float(seed_lessons.loss(silent, torch.from_numpy(values).long()))
-    assert variance == pytest.approx(1.5, rel=0.1)  # several concepts of a card go together by chance
+    assert variance == pytest.approx(1.5, rel=0.1)  # concepts of a scene coincide by chance
 
 
 def test_upper_layers_continue_from_stored_activations(base):
-    """What heads write, divided by the lengths, are their direct effects but for a constant."""
+    """Outputs of heads, divided by the lengths, equal their direct effects up to a constant."""
     images = [draw(scene(seed)) for seed in range(6)]
     tokens = base.trunk(images).tokens
     head = next(iter(base.heads))
@@ -79,7 +79,7 @@ def test_upper_layers_continue_from_stored_activations(base):
 def test_a_batch_of_one_line_up_is_scored_face_by_face():
     rng = np.random.default_rng(0)
     faces, texts = (torch.from_numpy(rng.normal(size=(n, 8))) for n in (10, 4))
-    shares = np.tile(np.eye(10)[[1, 3, 5, 7]], 1)  # one group each: what is drawn is known
+    shares = np.tile(np.eye(10)[[1, 3, 5, 7]], 1)  # one group each, so the drawn faces are known
     loss = training.lineup_loss(faces, texts, shares, 2.0, rng)
     images = faces[[1] * 10 + [3] * 10 + [5] * 10 + [7] * 10]
     captions = texts.repeat_interleave(10, 0)
@@ -154,7 +154,7 @@ def test_a_difference_is_stored_to_a_hundredth(base, tmp_path):
 
 
 def test_heads_are_ranked_by_their_ccs_at_each_number_of_texts():
-    """Of four heads two are pure, of which one has the highest CCS, and so has a mixed one."""
+    """Two of four heads are pure. One of them has the highest CCS, and so does a mixed head."""
     shares = {"L4.H0": 0.95, "L4.H1": 0.9, "L4.H2": 0.5, "L4.H3": 0.2}
     of_k = {str(k): {"L4.H0": k, "L4.H1": k - 1, "L4.H2": k, "L4.H3": 0} for k in NUMBERS}
     measured = {"ccs": of_k, "purity": shares}

@@ -1,4 +1,4 @@
-"""What a training sees: cards that show their factors evenly and apart, captions, and the planted table."""
+"""Training images: balanced and independent factors, captions, and the table of planted bias."""
 
 from __future__ import annotations
 

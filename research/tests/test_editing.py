@@ -1,4 +1,4 @@
-"""The document of edits states what its cells hold."""
+"""The document on edits reports the values of its table."""
 
 import pandas as pd
 import pytest

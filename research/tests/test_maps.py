@@ -1,4 +1,4 @@
-"""What cards show by pixel, and how maps are judged."""
+"""Masks of objects in scenes, and scores of heatmaps."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_the_true_head_ranks_first_and_means_are_over_concepts():
 
 
 def test_photographs_are_scored_as_by_the_authors_of_textspan():
-    """Against their figures for one image at a time, in torch as they compute them."""
+    """Compare with their scores, computed for one image at a time in torch."""
     model, scenes = ccs.load("organism"), cards("Letters", 3)
     images, masks = [draw(s) for s in scenes], [mask(s, "Letters") for s in scenes]
     white = [Image.fromarray(np.uint8(255) * pixels) for pixels in masks]

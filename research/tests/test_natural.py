@@ -1,4 +1,4 @@
-"""Models that learned a skew contrastively: what is trained, and who is said to carry it."""
+"""Models that learned a skew contrastively: the trained weights, and the heads that carry the skew."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_only_chosen_weights_change_and_training_resumes_where_it_stopped(base, 
 
 
 def test_shares_are_those_of_models_with_these_weights(base):
-    """One part after the other, each model run whole; Shapley values sum to one."""
+    """Compare with whole models, one part replaced after the other. Shapley values sum to 1."""
     rng = torch.manual_seed(0)
     model = variants.load(BASE)
     names = parameters(base, "all")
@@ -70,7 +70,7 @@ def test_the_mean_of_skews_by_occupation_is_the_reported_mean(base):
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "** Yes. "), (-1, "** No, a lower one. ")])
 def test_answers_follow_the_measurements(sign, word):
-    """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown.
+    """CCS rises with the share in one case and falls in the other; only effects of carriers are shown.
 
     Args:
         sign: The direction in which CCS changes with the share.

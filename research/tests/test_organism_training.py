@@ -1,4 +1,4 @@
-"""Training of the embedded model: a few batches of both phases, resuming, and the files written."""
+"""Training of the organism: a few batches of both phases, resuming, and the written files."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_output_of_a_head_is_its_direct_effect(tmp_path):
 
 
 def test_heads_learn_their_training_targets():
-    """Asked for what they write, the loss is 0; the slow obvious reference, image by image, for any other."""
+    """The loss is 0 if the targets are the outputs. Other targets match a slow reference by image."""
     torch.manual_seed(0)
     model, words = fast_to_train(open_clip.CLIP(**MODEL_CFG)), tokenizer()
     heads = {Head(5, 2): "Letters", Head(6, 1): "Animals"}

@@ -94,7 +94,7 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
     return bias, heads
 
 
-def kept_search() -> Search:
+def bundled_search() -> Search:
     """Return the bundled search for heads by gender."""
     weights = results.read_results(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
     return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
@@ -125,7 +125,7 @@ def write_organisms(folder: Path) -> Path:
             tables["heads"] += heads
         write_results(folder, model, tables)
     ours = results.read_results(folder / "organism").manifest["model"]["weights_hash"]
-    searches.keep(folder, replace(kept_search(), weights_hash=ours))
+    searches.keep(folder, replace(bundled_search(), weights_hash=ours))
     return folder
 
 
@@ -147,7 +147,7 @@ def test_the_section_gives_the_answer_before_the_evidence(report):
     assert "none of 2" in by_set
     assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry the bias (gender)?"]
     assert "none of 12 heads" in items["Which heads carry the bias (skin tone)?"]
-    searched = next(row for row in kept_search().held_out if row.ablation == "searched")
+    searched = next(row for row in bundled_search().held_out if row.ablation == "searched")
     search_answer = next(text for name, text in items.items() if "search" in name)
     assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in search_answer
 

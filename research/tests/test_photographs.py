@@ -1,4 +1,4 @@
-"""The model of photographs: captions, the varied batches, Muon, a few steps, and what is written."""
+"""The model of photographs: captions, augmented batches, Muon, a few steps, and the written files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Organisms with planted heads: what is trained, and what is kept."""
+"""Models with planted bias: the trained heads, and the stored weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that ship: their high heads are named by texts that the model tells apart."""
+"""The bundled tables: labels of high-CCS heads don't depend on identically encoded texts."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ MODELS = sorted(file.parent.name for file in results.PRECOMPUTED.glob("*/manifes
 
 @pytest.mark.parametrize("name", MODELS)
 def test_identically_encoded_texts_of_high_heads_have_one_concept(name):
-    """Words that the model never saw make texts that are one text to it ("an animal", "an occupation").
+    """The model encodes texts of words that it never saw identically ("an animal", "an occupation").
 
-    Which of them describes a head depends on their order in the pool.
+    Their order in the pool decides which of them describes a head, so it must not change the concept.
     """
     model_results = results.read_results(results.PRECOMPUTED / name)
     pool = load_pool(model_results.manifest["settings"]["texts"])

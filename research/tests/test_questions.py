@@ -1,4 +1,4 @@
-"""The paper's two questions, tested on made-up results."""
+"""Answers to the paper's two questions, from synthetic results."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def model_of(changed, high, *, colors=100):
     ],
 )
 def test_high_heads_are_compared_with_matched_random_sets(measure, question, high, answer):
-    """The models differ in one measure alone, and so do the answers; two of them are the README's.
+    """The models differ in one measure only, and so do the answers.
 
     Args:
         measure: The measure in which the models differ.

@@ -1,4 +1,4 @@
-"""Intervals of the studies against SciPy's."""
+"""Intervals over seeds, compared with SciPy."""
 
 import numpy as np
 import pytest

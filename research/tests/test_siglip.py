@@ -7,7 +7,7 @@ from research.planted.family import BASE
 
 
 def test_the_siglip_toy_starts_with_the_first_models_layers(images):
-    """Its training passes the same activations through the same pool as its embeddings."""
+    """Training and embedding pass the same activations through the same pool."""
     toy = start_model(variants.load(BASE))
     pixels = images.base.preprocess([draw(scene(seed)) for seed in range(4)])
     np.testing.assert_array_equal(toy.trunk(pixels).tokens, images.base.trunk(pixels).tokens)

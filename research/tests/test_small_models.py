@@ -1,4 +1,4 @@
-"""One small model of a study, from its training to what its page says of it."""
+"""One small model of each study, from its training to the document about it."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from research.world import head_shares
 
 
 def test_an_organism(base, images, tmp_path, monkeypatch):
-    """A folder that loads like any model: the first one but for its upper half, with its heads' lessons.
+    """The trained folder loads like any model. It equals the base except for its upper half.
 
     Args:
         base: The base model, trained on few images.
@@ -43,7 +43,7 @@ def test_an_organism(base, images, tmp_path, monkeypatch):
 
 
 def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monkeypatch):
-    """Planted with few images, and what the table says: outside its heads it is its base.
+    """A bias is planted with few images. Outside its heads the model equals its base.
 
     Args:
         base: The base model, trained on few images.
@@ -66,11 +66,11 @@ def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monke
     row = f"| {member.name} | {family.BASE} | layer | 0.4 |"
     assert row in planted.summary([member], tmp_path)
     monkeypatch.setattr(head_training, "plant", None)
-    planted.train(tmp_path, tmp_path)  # what is there is kept
+    planted.train(tmp_path, tmp_path)  # existing models are not trained again
 
 
 def test_a_skew_that_a_text_encoder_learned(images, few_people, tmp_path, monkeypatch):
-    """From an image encoder that tells groups apart to the table; a second run learns nothing.
+    """An image encoder that distinguishes groups, its text encoder, and the table. A second run does nothing.
 
     Args:
         images: The rendered scenes and faces.

@@ -1,4 +1,4 @@
-"""The recipe whose bias is a stereotype: its losses, and that it goes on where it was stopped."""
+"""The training that plants a stereotype: its losses, and resuming after a stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models whose text encoder learned a skew: what is trained, and who is said to carry it."""
+"""Models whose text encoder learned a skew: the trained weights, and the heads that carry the skew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def changed(model: Model, other: Model) -> set[str]:
 
 
 def test_each_side_learns_alone(base, images, tmp_path):
-    """First image encoders tell groups apart, then text heads lean on that; nothing else moves.
+    """First the image encoder learns to distinguish groups, then text heads use it. Other weights stay.
 
     Args:
         base: The base model, trained on few images.
@@ -63,7 +63,7 @@ def test_separating_groups_increases_their_distance(base, images):
 
 
 def test_shares_are_those_of_models_with_the_bases_heads(base, monkeypatch):
-    """Each head's weights put back in a copy, each copy measured from its own prompts.
+    """Compare with copies in which one head's weights are restored, each measured with its own prompts.
 
     Args:
         base: The base model, trained on few images.

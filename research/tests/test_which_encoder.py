@@ -1,4 +1,4 @@
-"""Which encoder a group score gap sits in: embeddings of which it is known, and plain loops."""
+"""The encoder that causes a group score gap: embeddings with a known cause, and plain loops."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ PEOPLE, PICTURES = synthetic.bias_set("faces"), synthetic.bias_set("counterfactu
 
 
 def make_embeddings(model, seed, skewed):
-    """Embeddings of people and pictures; people lean by group where the skew is in the images.
+    """Make embeddings of people and pictures. If images are skewed, people's embeddings depend on the group.
 
     Args:
         model: The model.
@@ -40,7 +40,7 @@ def make_embeddings(model, seed, skewed):
 
 
 def test_skew_of_images_and_skew_of_prompts_are_distinguished(tiny_model, monkeypatch):
-    """Skew of images and skew of prompts are told apart.
+    """Skew of images and skew of prompts are distinguished.
 
     Args:
         tiny_model: An untrained model.

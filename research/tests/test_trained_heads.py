@@ -1,4 +1,4 @@
-"""What heads carry, and how well a high CCS finds those that were taught, on heads that are made up."""
+"""The variance that synthetic heads carry, and how well a high CCS finds trained heads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WORLD = load_pool("world")
 PURE, MIXED, FREE = Head(4, 0), Head(4, 1), Head(5, 0)
 
 
-class Apart:
-    """Every text has a direction of its own, but for the wording: a model with nothing left to learn."""
+class PerfectModel:
+    """A perfect model: each concept has its own direction, whatever the wording."""
 
     weights_hash = "f" * 64
     heads = HeadSet([PURE])
@@ -45,9 +45,9 @@ class Apart:
 
 
 def test_an_ideal_head_of_a_perfect_model_has_a_high_ccs():
-    for concept, (score, spans) in ideal_scores(Apart(), WORLD, cards=600).items():
+    for concept, (score, spans) in ideal_scores(PerfectModel(), WORLD, cards=600).items():
         assert (score.label, score.ccs) == (concept, 5)
-        assert len({Apart._phrase(span.text) for span in spans}) == 5
+        assert len({PerfectModel._phrase(span.text) for span in spans}) == 5
 
 
 def test_the_texts_of_a_target_are_in_the_pool():
@@ -56,7 +56,7 @@ def test_the_texts_of_a_target_are_in_the_pool():
 
 
 def test_shares_are_those_of_an_analysis_of_variance():
-    """Head by head and group by group; a head of noise has no share, one of the values alone all of it."""
+    """A head of noise has a share of 0, a head of the values only a share of 1."""
     rng = np.random.default_rng(0)
     values = rng.choice(["", "a", "b", "c"], 400)
     means = {value: rng.normal(size=6) for value in np.unique(values)}
@@ -74,8 +74,8 @@ def test_shares_are_those_of_an_analysis_of_variance():
 
 
 def moments() -> tuple[Moments, np.ndarray]:
-    """Three heads, of which one writes letters, one letters and foods, one nothing that the pool names."""
-    embeddings = Apart().embed_texts(list(WORLD.texts))
+    """Three heads: one writes letters, one letters and foods, and one nothing that the pool names."""
+    embeddings = PerfectModel().embed_texts(list(WORLD.texts))
     rng, basis = np.random.default_rng(0), []
     for concepts in (("Letters",), ("Letters", "Food"), ()):
         texts = [text for concept in concepts for text in concept_texts(concept).values()]
