@@ -31,6 +31,7 @@ SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL_GALLERY}"
 
 def test_copied_link_and_program_reproduce_screen(visit):
     page = visit("tab=classify")
+    assert page.title() == "Classify – CLIP heads"
     act_and_wait(page, lambda: page.select_option('select[name="ablate"]', HIGH_CCS_HEADS))
     page.fill("textarea[name=classes]", "a judge\na <b>pilot</b>")
     act_and_wait(page, lambda: page.click("form[action=classify] .primary"))

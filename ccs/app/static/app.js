@@ -77,11 +77,15 @@ function show(html, headers, step) {
     (find(document, focus) ?? (focus && document.getElementById("view")))?.focus({ preventScroll: true });
   }
   focused = focus;
-  const view = document.querySelector("nav [aria-current]")?.textContent;
-  if (view) document.title = `${view} – CLIP heads`;
+  nameView();
   dataset.page = headers.get("x-page") ?? dataset.page;
   const now = location.search || "?", address = headers.get("x-address") ?? now;
   remember(new URL(address === "?" ? "." : address, root), step && address !== now);
+}
+
+function nameView() {
+  const view = document.querySelector("nav [aria-current]")?.textContent;
+  if (view) document.title = `${view} – CLIP heads`;
 }
 
 // The page's key is in the history, never in the address: a reload finds the visitor's images again.
@@ -117,4 +121,5 @@ addEventListener("popstate", () => post("open", { query: location.search }));
 const known = history.state?.page;
 dataset.page = known ?? dataset.page;
 remember(location.href);
+nameView();
 known ? post("show") : watch();
